@@ -1,0 +1,118 @@
+// The backward graph. One Node per differentiable call; edges point from a node to the nodes that
+// made its inputs.
+//
+//   Tensor w = Tensor::full({2}, 3.0, DType::f64);
+//   set_requires_grad(w);
+//   Tensor loss = sum(mul(w, w));
+//   backward(loss);                   // grad(w) is [6, 6]
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/memory_scope.h"
+#include "runtime/tensor.h"
+
+namespace duet {
+
+// What backward should produce, one entry per input of the op.
+class GradRequest {
+ public:
+  GradRequest() = default;
+  void add(bool needed, Tensor accumulator) {
+    entries_.push_back({needed, std::move(accumulator)});
+  }
+  std::size_t size() const { return entries_.size(); }
+  // False: no gradient flows to this input; return an undefined Tensor for it and skip the work.
+  bool needed(std::size_t input) const { return entries_[input].needed; }
+  // The gradient buffer of a leaf that already holds a gradient, else undefined. An op that can add
+  // (beta = 1) writes into it and returns it: then no temporary gradient of a weight exists.
+  const Tensor& accumulator(std::size_t input) const { return entries_[input].accumulator; }
+
+ private:
+  struct Entry {
+    bool needed;
+    Tensor accumulator;
+  };
+  std::vector<Entry> entries_;
+};
+
+class Node {
+ public:
+  explicit Node(const char* name);
+  virtual ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  // d(loss)/d(outputs) -> d(loss)/d(inputs). An undefined Tensor means "no gradient", on both
+  // sides.
+  virtual std::vector<Tensor> backward(const std::vector<Tensor>& grad_outputs,
+                                       const GradRequest& request) = 0;
+  // For the node behind a leaf: that it is one, and the gradient it holds so far.
+  virtual bool is_leaf() const { return false; }
+  virtual Tensor accumulator() const { return {}; }
+
+  using Hook = std::function<Tensor(const Tensor& grad)>;
+  struct Edge {
+    std::shared_ptr<Node> node;  // null: the input needs no gradient
+    int output = 0;
+  };
+
+  const char* name;
+  const std::uint64_t sequence;  // creation order: a node is always younger than its inputs
+  const ScopeId scope;           // memory scope of the forward; backward re-enters it
+  int outputs = 1;
+  std::vector<Edge> edges;                  // one per input of the op
+  std::vector<std::pair<int, Hook>> hooks;  // (output, hook), run on that output's gradient
+};
+
+struct GradMeta {
+  std::shared_ptr<Node> grad_fn;  // the op that made the tensor; null for leaves
+  int output = 0;                 // which output of grad_fn it is
+  Tensor grad;                    // filled on leaves by backward()
+  std::shared_ptr<Node> leaf;     // accumulates into `grad`; null for non-leaves
+};
+
+inline bool requires_grad(const Tensor& t) { return t.grad_meta() != nullptr; }
+// Makes `t` a leaf that collects a gradient. Throws Error(autograd) if an op made it.
+Tensor& set_requires_grad(Tensor& t);
+// The gradient of a leaf; undefined before the first backward().
+const Tensor& grad(const Tensor& t);
+void set_grad(const Tensor& leaf, Tensor value);  // an undefined value drops the gradient
+// Runs `hook` on the gradient of `t` once it is complete, before it flows on; a defined result
+// replaces the gradient.
+void register_hook(const Tensor& t, Node::Hook hook);
+
+Node::Edge edge_to(const Tensor& t);
+void attach(Tensor& t, std::shared_ptr<Node> grad_fn, int output);
+
+bool grad_enabled();
+// Inside, ops record no graph.
+class NoGradGuard {
+ public:
+  NoGradGuard() : NoGradGuard(false) {}
+  ~NoGradGuard();
+  NoGradGuard(const NoGradGuard&) = delete;
+  NoGradGuard& operator=(const NoGradGuard&) = delete;
+
+ protected:
+  explicit NoGradGuard(bool enabled);
+
+ private:
+  bool previous_;
+};
+// Inside, ops record a graph again (recompute uses it).
+struct EnableGradGuard : NoGradGuard {
+  EnableGradGuard() : NoGradGuard(true) {}
+};
+
+// Accumulates d(output)/d(leaf), weighted by grad_output, into every leaf. Without a grad_output
+// the output must have one element. Frees what each node saved right after its use: a second
+// backward through the same graph throws Error(autograd).
+void backward(const Tensor& output);
+void backward(const Tensor& output, const Tensor& grad_output);
+
+}  // namespace duet

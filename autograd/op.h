@@ -1,0 +1,133 @@
+// How an op joins the graph. An Op is a plain struct: attributes, Saved, forward, backward.
+//
+//   struct Scale {
+//     static constexpr const char* name = "scale";
+//     struct Saved {};                                        // SavedTensors; may be empty
+//     double factor;                                          // attributes are members
+//     Tensor forward(Saved&, const Tensor& x) const;          // Tensor, or std::array<Tensor, N>
+//     Tensor backward(const Saved&, const Tensor& dy) const;  // one Tensor per input
+//   };
+//   Tensor y = apply(Scale{2.0}, x);
+//
+// Several inputs: backward returns std::array<Tensor, inputs>. Several outputs: `dy` is a
+// const std::vector<Tensor>&, with undefined entries where no gradient arrived. A third parameter
+// `const GradRequest&` tells which inputs need a gradient, and offers leaf buffers to add into.
+// A variable number of inputs: apply_list(op, tensors), where forward takes and backward returns a
+// std::vector<Tensor>. An op without a backward member throws, by name, when backward reaches it.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "autograd/node.h"
+#include "autograd/saved_tensor.h"
+
+namespace duet {
+
+template <class Op>
+concept OpStruct = requires {
+  { Op::name } -> std::convertible_to<const char*>;
+  typename Op::Saved;
+};
+
+namespace detail {
+
+inline std::vector<Tensor> to_list(Tensor t) { return {std::move(t)}; }
+inline std::vector<Tensor> to_list(std::vector<Tensor> ts) { return ts; }
+template <std::size_t N>
+std::vector<Tensor> to_list(std::array<Tensor, N> ts) {
+  return {std::make_move_iterator(ts.begin()), std::make_move_iterator(ts.end())};
+}
+
+inline Tensor& output(Tensor& t, int) { return t; }
+template <std::size_t N>
+Tensor& output(std::array<Tensor, N>& ts, int i) {
+  return ts[static_cast<std::size_t>(i)];
+}
+
+template <class Out>
+inline constexpr int output_count = 1;
+template <std::size_t N>
+inline constexpr int output_count<std::array<Tensor, N>> = static_cast<int>(N);
+
+template <OpStruct Op, int kOutputs>
+struct OpNode final : Node {
+  explicit OpNode(Op o) : Node(Op::name), op(std::move(o)) { outputs = kOutputs; }
+
+  std::vector<Tensor> backward(const std::vector<Tensor>& grad_outputs,
+                               const GradRequest& request) override {
+    const auto& dy = [&]() -> const auto& {
+      if constexpr (kOutputs == 1) {
+        return grad_outputs[0];
+      } else {
+        return grad_outputs;
+      }
+    }
+    ();
+    std::vector<Tensor> grads;
+    if constexpr (requires { op.backward(saved, dy, request); }) {
+      grads = to_list(op.backward(saved, dy, request));
+    } else if constexpr (requires { op.backward(saved, dy); }) {
+      grads = to_list(op.backward(saved, dy));
+    } else {
+      throw Error(ErrorKind::autograd,
+                  concat(Op::name,
+                         ": this op has no gradient; detach() its input, or use an op "
+                         "that has one"));
+    }
+    saved = {};  // free activations as backward walks, not at the end
+    return grads;
+  }
+
+  Op op;
+  typename Op::Saved saved;
+};
+
+template <OpStruct Op, class In>
+auto apply_with(Op op, std::vector<Node::Edge> edges, bool record, In&& forward) {
+  using Out = std::remove_cvref_t<decltype(forward(op, std::declval<typename Op::Saved&>()))>;
+  constexpr int outputs = output_count<Out>;
+  if (!record) {
+    const NoGradGuard no_grad;
+    typename Op::Saved unused;
+    return forward(op, unused);
+  }
+  auto node = std::make_shared<OpNode<Op, outputs>>(std::move(op));
+  node->edges = std::move(edges);
+  Out out;
+  {
+    const NoGradGuard no_grad;
+    out = forward(node->op, node->saved);
+  }
+  for (int i = 0; i < outputs; ++i) attach(output(out, i), node, i);
+  return out;
+}
+
+}  // namespace detail
+
+// Runs op.forward on the inputs and, if a gradient may be asked of one of them, records the call.
+template <OpStruct Op, std::same_as<Tensor>... In>
+auto apply(Op op, const In&... in) {
+  const bool record = grad_enabled() && (requires_grad(in) || ...);
+  std::vector<Node::Edge> edges;
+  if (record) edges = {edge_to(in)...};
+  return detail::apply_with(std::move(op), std::move(edges), record,
+                            [&](auto& o, auto& saved) { return o.forward(saved, in...); });
+}
+
+template <OpStruct Op>
+auto apply_list(Op op, const std::vector<Tensor>& in) {
+  bool record = false;
+  for (const Tensor& t : in) record = record || (grad_enabled() && requires_grad(t));
+  std::vector<Node::Edge> edges;
+  if (record) {
+    for (const Tensor& t : in) edges.push_back(edge_to(t));
+  }
+  return detail::apply_with(std::move(op), std::move(edges), record,
+                            [&](auto& o, auto& saved) { return o.forward(saved, in); });
+}
+
+}  // namespace duet

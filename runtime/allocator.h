@@ -1,0 +1,62 @@
+// The seam between tensors and memory. One policy (CachingAllocator) runs over every raw source.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "runtime/device.h"
+#include "runtime/memory_scope.h"
+
+namespace duet {
+
+// Where bytes come from: the host, a GPU, nowhere (meta), or a failing fake in tests.
+class RawSource {
+ public:
+  RawSource() = default;
+  RawSource(const RawSource&) = delete;
+  RawSource& operator=(const RawSource&) = delete;
+  virtual ~RawSource() = default;
+
+  // `bytes` at 64-byte alignment, or null when there is no more.
+  virtual void* allocate(std::size_t bytes) noexcept = 0;
+  virtual void deallocate(void* data, std::size_t bytes) noexcept = 0;
+  virtual std::size_t total_bytes() const noexcept = 0;  // of the device; 0 if unknown
+  virtual std::size_t free_bytes() const noexcept = 0;   // 0 if unknown
+};
+
+struct Block;  // caching_allocator.h
+
+struct MemoryStats {
+  std::size_t allocated = 0;          // bytes in live blocks now
+  std::size_t peak_allocated = 0;     // highest `allocated` since reset_peak()
+  std::size_t reserved = 0;           // bytes held from the source: live + cached
+  std::size_t peak_reserved = 0;      // highest `reserved` since reset_peak()
+  std::size_t largest_free = 0;       // bytes of the largest cached block
+  std::uint64_t allocations = 0;      // allocate() calls
+  std::uint64_t raw_allocations = 0;  // calls that had to ask the source
+};
+
+class Allocator {
+ public:
+  Allocator() = default;
+  Allocator(const Allocator&) = delete;
+  Allocator& operator=(const Allocator&) = delete;
+  virtual ~Allocator() = default;
+
+  // At least `bytes` bytes, 64-byte aligned, owned by the current memory scope. Never null: throws
+  // Error(memory) naming asked, live, cached, largest free block and largest owners, after giving
+  // cached blocks back to the source and trying again.
+  virtual Block* allocate(std::size_t bytes) = 0;
+  virtual void deallocate(Block* block) noexcept = 0;
+  virtual void* data(const Block* block) const noexcept = 0;
+  // Gives every wholly free segment back to the source.
+  virtual void empty_cache() noexcept = 0;
+  virtual MemoryStats stats() const = 0;
+  virtual void reset_peak() = 0;
+};
+
+// The allocator of a device. Throws Error(device) if this build has none for it.
+Allocator& allocator(Device device);
+
+}  // namespace duet

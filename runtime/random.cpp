@@ -1,0 +1,64 @@
+#include "runtime/random.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "runtime/tensor.h"
+
+namespace duet {
+namespace {
+
+// Element i of a stream of doubles from one Philox block per two elements.
+double uniform53(std::uint32_t high, std::uint32_t low) {
+  const std::uint64_t bits = (static_cast<std::uint64_t>(high) << 32 | low) >> 11;
+  return static_cast<double>(bits) * 0x1p-53;
+}
+
+// Calls store(i, u0, u1) with two uniform doubles in [0, 1) for each pair of elements (i, i+1).
+template <class Store>
+void for_each_pair(std::int64_t n, const RandomKey& key, Store&& store) {
+  for (std::int64_t i = 0; i < n; i += 2) {
+    std::uint32_t word[4];
+    random_block(key, static_cast<std::uint32_t>(i / 2), word);
+    store(i, uniform53(word[0], word[1]), uniform53(word[2], word[3]));
+  }
+}
+
+void check_fillable(const char* op, const Tensor& out) {
+  check(out.is_contiguous(), ErrorKind::shape, op, ": the tensor has gaps: shape ", out.shape(),
+        ", strides ", out.strides(), "; fill a contiguous one");
+}
+
+}  // namespace
+
+void fill_normal(Tensor& out, const RandomKey& key, double mean, double stddev) {
+  check_fillable("fill_normal", out);
+  const View view = out.mutable_view();
+  if (out.device().type == DeviceType::meta) return;
+  visit_floating(out.dtype(), "fill_normal", [&]<class T>(TypeTag<T>) {
+    T* p = view.as<T>();
+    const std::int64_t n = view.numel();
+    for_each_pair(n, key, [&](std::int64_t i, double u0, double u1) {
+      const double radius = std::sqrt(-2.0 * std::log(1.0 - u0));  // 1 - u0 lies in (0, 1]
+      const double angle = 2.0 * std::numbers::pi * u1;
+      p[i] = static_cast<T>(mean + stddev * radius * std::cos(angle));
+      if (i + 1 < n) p[i + 1] = static_cast<T>(mean + stddev * radius * std::sin(angle));
+    });
+  });
+}
+
+void fill_uniform(Tensor& out, const RandomKey& key, double low, double high) {
+  check_fillable("fill_uniform", out);
+  const View view = out.mutable_view();
+  if (out.device().type == DeviceType::meta) return;
+  visit_floating(out.dtype(), "fill_uniform", [&]<class T>(TypeTag<T>) {
+    T* p = view.as<T>();
+    const std::int64_t n = view.numel();
+    for_each_pair(n, key, [&](std::int64_t i, double u0, double u1) {
+      p[i] = static_cast<T>(low + (high - low) * u0);
+      if (i + 1 < n) p[i + 1] = static_cast<T>(low + (high - low) * u1);
+    });
+  });
+}
+
+}  // namespace duet

@@ -1,0 +1,48 @@
+// Reporter: what the trainer tells, apart from how it is shown. The console, metrics.jsonl and
+// tests are reporters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+struct StepReport {
+  std::int64_t step = 0;  // steps done, counting this one
+  std::int64_t max_iters = 0;
+  std::int64_t tokens = 0;  // trained on since step 0
+  double loss = 0;          // mean over the counted targets of the step; NaN when skipped
+  double grad_norm = 0;     // before clipping
+  double lr = 0;
+  double seconds = 0;  // wall time of this step (monotonic clock)
+  double flops = 0;    // of this step, forward and backward
+  std::int64_t step_tokens = 0;
+  std::uint64_t memory_bytes = 0;  // allocator's peak so far
+};
+
+struct EvalReport {
+  std::int64_t step = 0;
+  std::int64_t tokens = 0;
+  double loss = 0;  // nats per token
+  double ppl = 0;
+  double bits_per_byte = 0;
+  bool best = false;
+  // Step size of the coupling per layer and head; empty without coupling.
+  std::vector<std::vector<double>> coupling_dt;
+};
+
+class Reporter {
+ public:
+  Reporter() = default;
+  Reporter(const Reporter&) = delete;
+  Reporter& operator=(const Reporter&) = delete;
+  virtual ~Reporter() = default;
+  virtual void on_step(const StepReport&) {}
+  virtual void on_eval(const EvalReport&) {}
+  virtual void on_checkpoint(std::int64_t /*step*/, const std::string& /*directory*/) {}
+  // Something the user should read: a skipped step, a rejected checkpoint, a likely mistake.
+  virtual void on_notice(const std::string& /*text*/) {}
+};
+
+}  // namespace duet
