@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Checks the rules of the house that a compiler does not: who may include whom, where vendor headers
+may stand, file length, file names at the top, and that every op of ops/ops.h has a row in the op table.
+
+    tools/check_house.py [ROOT]        exit 1 and one line per broken rule
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOMS = ["runtime", "autograd", "ops", "models", "train", "tools"]  # each may use those before it
+TOP = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "tests", *ROOMS}
+VENDOR = re.compile(r'#include\s+[<"](dnnl|oneapi/|hwy/|cuda|cublas|cudnn|omp\.h|mpi\.h|nccl)')
+CODE = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh"}
+MAX_LINES, MAX_README = 500, 60
+
+
+def files(root):
+    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root,
+                         capture_output=True, text=True, check=True).stdout
+    return [Path(line) for line in out.splitlines() if (root / line).is_file()]
+
+
+def vendor_allowed(path):
+    return (path.parts[0] == "runtime" and len(path.parts) > 2 and path.parts[1] in ("cpu", "cuda")
+            or path.name.endswith(("_cpu.cpp", ".cu", ".cuh"))
+            or path.name.endswith("-inl.h")  # Highway's per-target includes
+            or path.parts[0] == "tests")
+
+
+def op_names(root):
+    """Functions declared in ops/ops.h."""
+    text = re.sub(r"//[^\n]*", "", (root / "ops/ops.h").read_text())
+    return sorted(set(re.findall(r"(?:Tensor|std::array<Tensor, \d+>)\s+(\w+)\(", text)))
+
+
+def row_names(root):
+    """First words of the rows in tests/ops/*_cases.cpp: every quoted name is a candidate."""
+    names = set()
+    for f in (root / "tests/ops").glob("*cases*"):
+        names |= set(re.findall(r'"([a-z_0-9]+)"', f.read_text()))
+    return names
+
+
+def problems(root):
+    for path in files(root):
+        top = path.parts[0]
+        if top not in TOP and not top.startswith("."):
+            yield f"{path}: top-level name outside the fixed list: got {top}, expected one of {sorted(TOP)}"
+        if path.suffix not in CODE and path.name != "README.md":
+            continue
+        lines = (root / path).read_text(errors="replace").splitlines()
+        limit = MAX_README if path.name == "README.md" and len(path.parts) > 1 else MAX_LINES
+        if len(lines) > limit:
+            yield f"{path}: file too long: got {len(lines)} lines, expected <= {limit}; split it"
+        if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+            continue
+        if lines and not lines[0].startswith(("//", "#pragma", "#include")):
+            yield f"{path}:1: no banner: expected a comment that says what the file is"
+        if path.suffix == ".h" and not path.name.endswith("-inl.h") and "#pragma once" not in lines:
+            yield f"{path}: header without #pragma once"
+        for number, line in enumerate(lines, 1):
+            if VENDOR.search(line) and not vendor_allowed(path):
+                yield f"{path}:{number}: vendor header outside runtime/cpu and *_cpu.cpp: {line.strip()}"
+            match = re.match(r'#include "([a-z]+)/', line)
+            if match and top in ROOMS and match[1] in ROOMS + ["tests"]:
+                if match[1] == "tests" or ROOMS.index(match[1]) > ROOMS.index(top):
+                    yield f"{path}:{number}: {top} may not include {match[1]}: {line.strip()}"
+            if re.search(r"\b(TODO|FIXME|XXX)\b", line):
+                yield f"{path}:{number}: left for later: {line.strip()}"
+            if "std::regex" in line or re.search(r"\bassert\(", line) or "std::abort" in line:
+                yield f"{path}:{number}: std::regex, assert and abort are not used here: {line.strip()}"
+    rows = row_names(root)
+    for op in op_names(root):
+        if not any(row == op or row.startswith(op + "_") for row in rows):
+            yield f"ops/ops.h: op without a row in tests/ops/*_cases.cpp: {op}"
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
+    found = list(problems(root))
+    print("\n".join(found) if found else "house check: no broken rule")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
