@@ -1,0 +1,61 @@
+"""The house check must find each kind of broken rule that it claims to find."""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import check_house  # noqa: E402
+
+OPS_H = "// ops\n#pragma once\nTensor silu(const Tensor& x);\n"
+ROW = '// rows\n{"silu", {{3}}},\n'
+
+
+class CheckHouse(unittest.TestCase):
+    def found(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            subprocess.run(["git", "init", "-q", folder], check=True)
+            for name, text in {"ops/ops.h": OPS_H, "tests/ops/a_cases.cpp": ROW, **files}.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            return list(check_house.problems(root))
+
+    def one(self, files, words):
+        found = self.found(files)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn(words, found[0])
+
+    def test_a_clean_tree(self):
+        self.assertEqual(self.found({"runtime/a.cpp": '// a\n#include "runtime/b.h"\n'}), [])
+
+    def test_include_against_the_direction(self):
+        self.one({"runtime/a.cpp": '// a\n#include "ops/ops.h"\n'}, "runtime may not include ops")
+        self.one({"ops/a.cpp": '// a\n#include "tests/b.h"\n'}, "ops may not include tests")
+
+    def test_vendor_header(self):
+        self.one({"ops/a/a.cpp": "// a\n#include <dnnl.hpp>\n"}, "vendor header")
+        self.assertEqual(self.found({"ops/a/a_cpu.cpp": "// a\n#include <dnnl.hpp>\n"}), [])
+
+    def test_long_file(self):
+        self.one({"ops/a.cpp": "// a\n" * 501}, "too long")
+        self.one({"ops/README.md": "line\n" * 61}, "too long")
+
+    def test_top_level_name(self):
+        self.one({"notes.txt": "x"}, "top-level name")
+
+    def test_op_without_row(self):
+        self.one({"tests/ops/a_cases.cpp": "// none\n"}, "op without a row")
+
+    def test_words_left_behind(self):
+        self.one({"ops/a.cpp": "// a\n// TO" + "DO: later\n"}, "left for later")
+        self.one({"ops/a.cpp": "// a\nass" + "ert(x);\n"}, "not used here")
+
+    def test_header_guard_and_banner(self):
+        self.one({"ops/a.h": "// a\nint x;\n"}, "#pragma once")
+        self.one({"ops/a.cpp": "int x;\n"}, "no banner")
+
+
+if __name__ == "__main__":
+    unittest.main()
