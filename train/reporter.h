@@ -6,7 +6,26 @@
 #include <string>
 #include <vector>
 
+#include "models/config.h"
+
 namespace duet {
+
+// Told once, when everything is checked, the run is locked and out_dir exists, before the first
+// step.
+struct StartReport {
+  std::int64_t step = 0;  // steps already done: 0, or where a resumed run goes on. Log lines of
+                          // later steps are from an interrupted run and will come again.
+  std::int64_t tokens = 0;
+  std::string resumed_from;  // the checkpoint's directory; empty for a new run
+  ModelConfig model;         // as built: vocabulary filled in
+  std::string device, dtype, tokenizer;
+  std::int64_t threads = 0;
+  std::int64_t parameters = 0;
+  std::int64_t coupling_parameters = 0;
+  std::int64_t tokens_per_step = 0;  // batch x block x accumulation
+  std::int64_t train_tokens = 0, val_tokens = 0;
+  std::uint64_t planned_bytes = 0;  // peak of a step, walked on meta
+};
 
 struct StepReport {
   std::int64_t step = 0;  // steps done, counting this one
@@ -38,6 +57,7 @@ class Reporter {
   Reporter(const Reporter&) = delete;
   Reporter& operator=(const Reporter&) = delete;
   virtual ~Reporter() = default;
+  virtual void on_start(const StartReport&) {}
   virtual void on_step(const StepReport&) {}
   virtual void on_eval(const EvalReport&) {}
   virtual void on_checkpoint(std::int64_t /*step*/, const std::string& /*directory*/) {}

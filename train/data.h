@@ -1,0 +1,84 @@
+// Data: a text file as tokens, its training and validation parts, and the order of the windows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/tensor.h"
+#include "train/run_config.h"
+#include "train/tokenizer.h"
+
+namespace duet {
+
+class FileSystem;
+
+// Which file it was: recorded at the start, compared on resume.
+struct FileIdentity {
+  std::string path;
+  std::uint64_t bytes = 0;
+  std::string hash;  // XXH3 of the content, hexadecimal
+};
+
+// Bytes stay bytes. Throws Error(file) naming what the file is when it is no text (UTF-16, gzip, a
+// Git-LFS pointer, ...), and with `strict_utf8` the offset of the first byte that is not UTF-8.
+std::string read_text(FileSystem& files, const std::string& path, bool strict_utf8,
+                      FileIdentity* identity = nullptr);
+
+// Offset of the first byte that is not well-formed UTF-8, or -1.
+std::int64_t first_invalid_utf8(std::string_view bytes);
+
+struct TokenPart {
+  std::vector<std::int32_t> tokens;
+  std::uint64_t bytes = 0;  // of text behind the tokens
+};
+
+struct Dataset {
+  TokenPart train, val;
+  FileIdentity data, val_data;  // val_data.path is empty when `data` was split
+};
+
+// Reads config.data (and val_data, or splits off the last 10 %). Throws Error(file) when a part is
+// too short for one window of block_size + 1 tokens, or holds an id >= vocab_size (file, position,
+// id), Error(usage) when no data is named.
+Dataset load_dataset(FileSystem& files, const RunConfig& config, const Tokenizer& tokenizer);
+
+inline constexpr std::int32_t kIgnoredTarget = -100;  // CrossEntropyOptions::ignore_index
+
+struct Batch {
+  Tensor ids;                // [B, T] i32
+  Tensor targets;            // [B, T] i32; kIgnoredTarget where a window is not full
+  std::int64_t counted = 0;  // targets that count
+};
+
+// The order of training windows: a pure function of (seed, sample number), so there is no state
+// that a resume could lose. The text is a ring of `tokens - 1` pairs (token, next token); each
+// epoch cuts it at its own offset into windows of `block` pairs and shuffles them: every pair is
+// trained on exactly once an epoch. The last window of an epoch may be short.
+class WindowOrder {
+ public:
+  WindowOrder(std::int64_t tokens, std::int64_t block, std::uint64_t seed);
+
+  struct Window {
+    std::int64_t begin = 0;  // first pair, in [0, pairs)
+    std::int64_t count = 0;  // pairs, 1..block; they wrap around the end of the text
+  };
+  std::int64_t windows_per_epoch() const { return windows_; }
+  std::int64_t epoch(std::int64_t sample) const { return sample / windows_; }
+  Window window(std::int64_t sample);
+
+ private:
+  std::int64_t pairs_, block_, windows_;
+  std::uint64_t seed_;
+  std::int64_t epoch_ = -1;  // whose permutation is at hand
+  std::int64_t offset_ = 0;
+  std::vector<std::int64_t> permutation_;
+};
+
+// The windows `samples`, samples + 1, ... of the order, as one batch.
+Batch training_batch(std::span<const std::int32_t> tokens, WindowOrder& order, std::int64_t sample,
+                     std::int64_t batch_size, std::int64_t block, Device device = kCpu);
+
+}  // namespace duet

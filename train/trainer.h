@@ -1,0 +1,78 @@
+// The training run: RunConfig in, checkpoints and reports out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/data.h"
+#include "train/optimizer.h"
+#include "train/reporter.h"
+#include "train/run_config.h"
+#include "train/tokenizer.h"
+
+namespace duet {
+
+class FileSystem;
+struct Transformer;  // models/transformer.h
+
+// Places where a test may reach into a step.
+struct StepHooks {
+  // After backward, before the norm: may change gradients.
+  std::function<void(std::int64_t step, const std::vector<NamedTensor>&)> after_backward;
+};
+
+struct StepResult {
+  double loss = 0;       // mean over the counted targets of all micro-batches
+  double grad_norm = 0;  // before clipping
+  std::int64_t tokens = 0;
+  bool skipped = false;  // not finite: weights and moments are as before
+  std::string reason;    // why it was skipped, with the first bad tensor
+};
+
+// One optimizer step over micro-batches: forward, backward, norm, clip, update. Every target counts
+// the same, whichever micro-batch it is in. `step` counts from 0 and keys the dropout.
+StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& config,
+                      std::int64_t step, double lr, const std::vector<Batch>& micro_batches,
+                      const StepHooks& hooks = {});
+
+struct TrainResult {
+  std::int64_t step = 0;          // steps done
+  bool already_complete = false;  // resume found a finished run; nothing was written
+  int signal = 0;                 // the stop signal that ended the run after a save; 0: none
+  double last_loss = 0;
+  double best_loss = 0;
+  std::int64_t best_step = -1;
+  std::int64_t skipped_steps = 0;
+  std::string checkpoint;  // the last one written
+};
+
+// What the run needs from outside.
+struct TrainContext {
+  FileSystem* files = nullptr;   // null: the real one
+  Reporter* reporter = nullptr;  // null: silent
+  // Set by a signal handler to the signal's number; read once a step: finish it, save, return.
+  const std::atomic<int>* stop_signal = nullptr;
+  // Files for out_dir, (name, content): config.toml, env.json. Written once the run is locked.
+  std::vector<std::pair<std::string, std::string>> run_files;
+  StepHooks hooks;
+};
+
+// Trains until max_iters or the stop signal. Takes out_dir's lock for the whole run. Refuses
+// (Error) before anything is written: a device or dtype this build has not, data that does not fit,
+// an existing run without `resume`, a resume whose model, data or tokenizer differ. Throws
+// Error(non_finite) after max_nonfinite_steps skipped steps in a row.
+TrainResult train(const RunConfig& config, const TrainContext& context = {});
+
+// The sizes that follow from the tokenizer, filled in: a vocab_size of 0 becomes the tokenizer's, a
+// larger one is padding and leaves valid_vocab at the tokenizer's.
+// Throws Error(usage) when vocab_size is smaller than the tokenizer's.
+ModelConfig resolve_model(const RunConfig& config, const Tokenizer& tokenizer);
+
+// The allocator's peak of a training step and its state, walked on `meta`: exact for our tensors.
+std::uint64_t planned_peak_bytes(const RunConfig& config, const ModelConfig& model);
+
+}  // namespace duet
