@@ -16,7 +16,6 @@
 
 namespace duet {
 
-class FileSystem;
 struct Transformer;  // models/transformer.h
 
 // Where a run stands, apart from its tensors: what state.json holds.
@@ -45,7 +44,7 @@ struct TrainState {
 class CheckpointWriter {
  public:
   // `directory` is out_dir/checkpoints; it is made if missing.
-  CheckpointWriter(FileSystem& files, std::string directory, std::string run_id, std::int64_t keep,
+  CheckpointWriter(std::string directory, std::string run_id, std::int64_t keep,
                    Reporter& reporter);
 
   // Writes one checkpoint, then prunes: the newest max(keep, 2) by step stay, and the one of
@@ -58,7 +57,6 @@ class CheckpointWriter {
  private:
   void prune(std::int64_t best_step);
 
-  FileSystem& files_;
   std::string directory_, run_id_;
   std::int64_t keep_;
   Reporter& reporter_;
@@ -70,7 +68,7 @@ class CheckpointReader {
   // A run directory (its newest good checkpoint), or one checkpoint directory. Each candidate that
   // is rejected is named with the reason through `reporter`. Throws Error(file) when none is good.
   // `with_optimizer` also asks for the moments (resume).
-  static CheckpointReader open(FileSystem& files, const std::string& path, Reporter& reporter,
+  static CheckpointReader open(const std::string& path, Reporter& reporter,
                                bool with_optimizer = false);
 
   const std::string& directory() const { return directory_; }
@@ -85,19 +83,18 @@ class CheckpointReader {
   void load_optimizer(AdamW& optimizer) const;
 
  private:
-  CheckpointReader(FileSystem& files, std::string directory, TrainState state)
-      : files_(&files), directory_(std::move(directory)), state_(std::move(state)) {}
+  CheckpointReader(std::string directory, TrainState state)
+      : directory_(std::move(directory)), state_(std::move(state)) {}
 
-  FileSystem* files_;
   std::string directory_;
   TrainState state_;
 };
 
 // True when `out_dir` holds any checkpoint directory, good or not.
-bool has_checkpoints(FileSystem& files, const std::string& out_dir);
+bool has_checkpoints(const std::string& out_dir);
 
 // Weights from a run directory, a checkpoint directory, or a .safetensors file, for init_from.
-void load_initial_weights(FileSystem& files, const std::string& path,
-                          const std::vector<NamedTensor>& tensors, Reporter& reporter);
+void load_initial_weights(const std::string& path, const std::vector<NamedTensor>& tensors,
+                          Reporter& reporter);
 
 }  // namespace duet

@@ -13,19 +13,16 @@
 
 namespace duet {
 
-class FileSystem;
-
 // Which file it was: recorded at the start, compared on resume.
 struct FileIdentity {
   std::string path;
   std::uint64_t bytes = 0;
-  std::string hash;  // XXH3 of the content, hexadecimal
+  std::string hash;  // XXH3-128 of the content, hexadecimal
 };
 
 // Bytes stay bytes. Throws Error(file) naming what the file is when it is no text (UTF-16, gzip, a
 // Git-LFS pointer, ...), and with `strict_utf8` the offset of the first byte that is not UTF-8.
-std::string read_text(FileSystem& files, const std::string& path, bool strict_utf8,
-                      FileIdentity* identity = nullptr);
+std::string read_text(const std::string& path, bool strict_utf8, FileIdentity* identity = nullptr);
 
 // Offset of the first byte that is not well-formed UTF-8, or -1.
 std::int64_t first_invalid_utf8(std::string_view bytes);
@@ -43,7 +40,7 @@ struct Dataset {
 // Reads config.data (and val_data, or splits off the last 10 %). Throws Error(file) when a part is
 // too short for one window of block_size + 1 tokens, or holds an id >= vocab_size (file, position,
 // id), Error(usage) when no data is named.
-Dataset load_dataset(FileSystem& files, const RunConfig& config, const Tokenizer& tokenizer);
+Dataset load_dataset(const RunConfig& config, const Tokenizer& tokenizer);
 
 inline constexpr std::int32_t kIgnoredTarget = -100;  // CrossEntropyOptions::ignore_index
 

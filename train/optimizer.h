@@ -60,9 +60,9 @@ struct GradientNorm {
   bool finite() const { return first_bad.empty(); }
 };
 
-// The same bits whatever the number of threads. `scale_limit` is the norm that clipping will leave
+// The same bits whatever the number of threads. `max_norm` is the norm that clipping will leave
 // (0: no clipping); it decides whether squares fit the moments' dtype.
-GradientNorm gradient_norm(const std::vector<NamedTensor>& tensors, double scale_limit = 0);
+GradientNorm gradient_norm(const std::vector<NamedTensor>& tensors, double max_norm = 0);
 
 // The factor that brings `norm` down to `max_norm`: 1 when it is below, or when max_norm is 0.
 double clip_scale(double norm, double max_norm);

@@ -10,8 +10,6 @@
 
 namespace duet {
 
-class FileSystem;
-
 class Tokenizer {
  public:
   Tokenizer() = default;
@@ -26,7 +24,7 @@ class Tokenizer {
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   // What tokenizer.json holds, in the layout of Hugging Face's tokenizers.
   virtual std::string json() const = 0;
-  std::string hash() const;  // XXH3 of json(), hexadecimal
+  std::string hash() const;  // XXH3-128 of json(), hexadecimal
 };
 
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
@@ -34,6 +32,6 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 // malformed or not supported, by name.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& path);
 // "byte", or the path of a tokenizer.json.
-std::unique_ptr<Tokenizer> open_tokenizer(FileSystem& files, const std::string& name_or_path);
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name_or_path);
 
 }  // namespace duet

@@ -1,4 +1,4 @@
-// The training run: RunConfig in, checkpoints and reports out.
+// The training run: RunConfig in, checkpoints and reports out. Files go through file_system().
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,6 @@
 
 namespace duet {
 
-class FileSystem;
 struct Transformer;  // models/transformer.h
 
 // Places where a test may reach into a step.
@@ -52,7 +51,6 @@ struct TrainResult {
 
 // What the run needs from outside.
 struct TrainContext {
-  FileSystem* files = nullptr;   // null: the real one
   Reporter* reporter = nullptr;  // null: silent
   // Set by a signal handler to the signal's number; read once a step: finish it, save, return.
   const std::atomic<int>* stop_signal = nullptr;
