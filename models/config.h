@@ -1,6 +1,7 @@
 // ModelConfig: what a model is made of. Field names are the command line's keys.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -44,6 +45,11 @@ struct ModelConfig {
   std::int64_t head_dim() const { return n_embd / n_head; }
   std::int64_t kv_heads() const { return n_kv_head == 0 ? n_head : n_kv_head; }
   std::int64_t ff_width() const { return d_ff == 0 ? 4 * n_embd : d_ff; }
+  bool is_coupled(std::int64_t layer) const {
+    return coupling != CouplingKind::none &&
+           (coupling_layers.empty() || std::find(coupling_layers.begin(), coupling_layers.end(),
+                                                 layer) != coupling_layers.end());
+  }
 };
 
 // The family's defaults: llama = RMSNorm, SwiGLU, RoPE, no biases, euler; gpt2 = LayerNorm,

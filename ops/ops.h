@@ -21,6 +21,7 @@ Tensor scale(const Tensor& x, double factor);  // [*] -> [*]
 Tensor silu(const Tensor& x);                  // [*] -> [*]   x * sigmoid(x)
 Tensor gelu(const Tensor& x);                  // [*] -> [*]   x * Phi(x), by erf
 Tensor gelu_tanh(const Tensor& x);             // [*] -> [*]   GPT-2's tanh approximation
+Tensor softplus(const Tensor& x);              // [*] -> [*]   log(1 + exp(x))
 Tensor swiglu(const Tensor& gate_up);          // [*, 2F] -> [*, F]   silu(gate) * up, gate first
 // Zeroes each element with probability p in [0, 1] and divides the others by 1 - p. The mask is a
 // function of (key, element index) alone; backward draws it again instead of saving it.

@@ -1,0 +1,91 @@
+#include "models/block.h"
+
+#include <string>
+
+#include "autograd/recompute.h"
+
+namespace duet {
+namespace {
+
+// f(x) inside the memory scope `name`; where `again`, only x is kept and f runs again in backward.
+template <class F>
+Tensor run(const char* name, bool again, const Tensor& x, F f) {
+  if (again) {
+    return recompute(name, [f](const std::vector<Tensor>& in) { return f(in[0]); }, {x});
+  }
+  const MemoryScope scope(name);
+  return f(x);
+}
+
+}  // namespace
+
+Tensor model_dropout(const Tensor& x, double p, std::int64_t layer, RandomUse use,
+                     const ForwardContext& context) {
+  if (!context.training || p == 0) return x;
+  return dropout(
+      x, p, {context.seed, context.step, static_cast<std::uint32_t>(layer), use, context.micro});
+}
+
+Block::Block(const ModelConfig& config, std::int64_t index, const TensorOptions& options,
+             const CouplingNet& shared_net)
+    : layer(index), dropout(config.dropout), recompute_mode(config.recompute) {
+  const auto make = [&](const char* name, auto& member, auto&&... arguments) {
+    const MemoryScope scope(name);
+    member = std::remove_reference_t<decltype(member)>(config, arguments...);
+  };
+  make("attn_norm", attn_norm, options);
+  make("attn", attn, index, options, shared_net);
+  make("mlp_norm", mlp_norm, options);
+  make("mlp", mlp, options);
+}
+
+Tensor Block::attn_branch(const Tensor& x, const Tensor& rotation,
+                          const ForwardContext& context) const {
+  Tensor h;
+  {
+    const MemoryScope scope("attn_norm");
+    h = attn_norm(x);
+  }
+  const MemoryScope scope("attn");
+  return model_dropout(attn(h, rotation), dropout, layer, kUseDropoutAttention, context);
+}
+
+Tensor Block::mlp_branch(const Tensor& x, const ForwardContext& context) const {
+  Tensor h;
+  {
+    const MemoryScope scope("mlp_norm");
+    h = mlp_norm(x);
+  }
+  const MemoryScope scope("mlp");
+  return model_dropout(mlp(h), dropout, layer, kUseDropoutMlp, context);
+}
+
+Tensor Block::both(const Tensor& x, const Tensor& rotation, const ForwardContext& context) const {
+  // A branch that runs again enters the scopes of its norm and its body as the first run did.
+  const ScopeId here = current_scope();
+  const Tensor y = add(x, run("attn", recompute_mode == RecomputeMode::attn, x,
+                              [this, here, rotation, context](const Tensor& in) {
+                                const MemoryScope scope(here);
+                                return attn_branch(in, rotation, context);
+                              }));
+  return add(y, run("mlp", recompute_mode == RecomputeMode::mlp, y,
+                    [this, here, context](const Tensor& in) {
+                      const MemoryScope scope(here);
+                      return mlp_branch(in, context);
+                    }));
+}
+
+Tensor Block::operator()(const Tensor& x, const Tensor& rotation,
+                         const ForwardContext& context) const {
+  return run(std::to_string(layer).c_str(), recompute_mode == RecomputeMode::block, x,
+             [this, rotation, context](const Tensor& in) { return both(in, rotation, context); });
+}
+
+Tensor Block::decode(const Tensor& x, const Tensor& rotation, KvCache::Layer& cache,
+                     std::int64_t position) const {
+  const MemoryScope scope(std::to_string(layer));
+  const Tensor y = add(x, attn(attn_norm(x), rotation, &cache, position));
+  return add(y, mlp_branch(y, {}));
+}
+
+}  // namespace duet

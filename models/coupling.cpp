@@ -1,0 +1,55 @@
+#include "models/coupling.h"
+
+#include <cmath>
+
+namespace duet {
+
+CouplingNet::CouplingNet(const ModelConfig& config, const TensorOptions& options) {
+  const std::int64_t d = config.head_dim();
+  const std::int64_t h = config.coupling_hidden;
+  // Shared by the model means: each head its own net, the same in every layer.
+  const std::int64_t nets =
+      config.coupling_sharing == CouplingSharing::layer ? 1 : config.kv_heads();
+  w1 = make_parameter("w1", {nets, h, d}, options);
+  w2 = make_parameter("w2", {nets, d, h}, options);
+}
+
+Coupling::Coupling(const ModelConfig& config, const TensorOptions& tensor_options,
+                   const CouplingNet& shared)
+    : net(shared),
+      owns_net(!shared.w1.defined()),
+      mode(config.coupling_dt_mode),
+      options{static_cast<int>(config.coupling_steps)} {
+  if (owns_net) net = CouplingNet(config, tensor_options);
+  const Shape shape = {net.w1.size(0)};
+  if (mode == CouplingDtMode::fixed) {
+    const MemoryScope scope("dt");
+    fixed_dt = Tensor::full(shape, config.coupling_dt, tensor_options.dtype, tensor_options.device);
+  } else {
+    dt = make_parameter("dt", shape, tensor_options);
+  }
+}
+
+Tensor Coupling::step_size() const {
+  switch (mode) {
+    case CouplingDtMode::raw:
+      return dt;
+    case CouplingDtMode::softplus:
+      return softplus(dt);
+    case CouplingDtMode::fixed:
+      return fixed_dt;
+  }
+  throw Error(ErrorKind::internal, "coupling: not a dt mode");
+}
+
+std::array<Tensor, 2> Coupling::operator()(const Tensor& q, const Tensor& k) const {
+  return coupling_euler(q, k, net.w1, net.w2, step_size(), options);
+}
+
+double coupling_dt_parameter(double step_size, CouplingDtMode mode) {
+  // softplus(x) = log(1 + e^x), so x = log(e^s - 1) = s + log(1 - e^-s).
+  return mode == CouplingDtMode::softplus ? step_size + std::log(-std::expm1(-step_size))
+                                          : step_size;
+}
+
+}  // namespace duet

@@ -1,0 +1,51 @@
+// The coupling of a layer: evolves the pair (q, k) of every token and head before scoring.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "models/config.h"
+#include "models/linear.h"
+
+namespace duet {
+
+// The learned f(x) = w2 silu(w1 x): one net per key/value head, or one for all heads of a layer.
+struct CouplingNet {
+  CouplingNet() = default;
+  CouplingNet(const ModelConfig& config, const TensorOptions& options);
+  void visit(auto&& f) {
+    f("w1", w1);
+    f("w2", w2);
+  }
+
+  Parameter w1;  // [G, h, D]; undefined: no coupling
+  Parameter w2;  // [G, D, h]
+};
+
+struct Coupling {
+  Coupling() = default;  // none
+  // `shared`: the net of a model whose layers share it (coupling_sharing = model). This module then
+  // aliases the same parameters, and their owner alone lists them in its visit().
+  Coupling(const ModelConfig& config, const TensorOptions& options, const CouplingNet& shared);
+  bool defined() const { return net.w1.defined(); }
+  // [B, T, Hq, D], [B, T, Hkv, D] -> the same shapes
+  std::array<Tensor, 2> operator()(const Tensor& q, const Tensor& k) const;
+  // What the steps are multiplied by, [G]: dt, softplus(dt) or the fixed value.
+  Tensor step_size() const;
+  void visit(auto&& f) {
+    if (owns_net) net.visit(f);
+    f("dt", dt);
+  }
+
+  CouplingNet net;
+  bool owns_net = false;
+  Parameter dt;     // [G]; undefined when fixed
+  Tensor fixed_dt;  // [G]; no parameter: not trained, not saved
+  CouplingDtMode mode = CouplingDtMode::raw;
+  CouplingOptions options;
+};
+
+// The value of the parameter dt whose step size is `step_size`.
+double coupling_dt_parameter(double step_size, CouplingDtMode mode);
+
+}  // namespace duet
