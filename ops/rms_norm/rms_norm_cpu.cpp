@@ -1,0 +1,207 @@
+// rms_norm on the CPU: a plain loop (f64), a vector loop (f32), and the threads around them.
+#include <cmath>
+
+#include "ops/rms_norm/rms_norm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/rms_norm/rms_norm_cpu.cpp"
+#include <hwy/foreach_target.h>  // before highway.h
+#include <hwy/highway.h>
+
+#ifndef DUET_RMS_NORM_ROWS
+#define DUET_RMS_NORM_ROWS
+namespace duet {
+namespace {
+
+// Rows [begin, end) of a kernel, and what they read and write.
+template <class T>
+struct RmsNormRows {
+  std::int64_t begin, end, width;
+  double eps;
+  const T *x, *weight, *dy;
+  T *y, *dx;
+  T* dweight;  // [C], added to
+};
+
+template <class T>
+T reciprocal_rms(T sum_of_squares, std::int64_t width, double eps) {
+  return static_cast<T>(
+      1 / std::sqrt(static_cast<double>(sum_of_squares) / static_cast<double>(width) + eps));
+}
+
+// For rows whose squares leave the range of float.
+inline float reciprocal_rms_wide(const float* x, std::int64_t width, double eps) {
+  double sum = 0;
+  for (std::int64_t j = 0; j < width; ++j) sum += double{x[j]} * double{x[j]};
+  return static_cast<float>(1 / std::sqrt(sum / static_cast<double>(width) + eps));
+}
+
+}  // namespace
+}  // namespace duet
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace duet {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+constexpr hn::ScalableTag<float> d;
+
+float reciprocal_rms_of(const float* x, std::int64_t width, double eps) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  auto a = hn::Zero(d), b = hn::Zero(d);
+  std::int64_t j = 0;
+  for (; j + 2 * lanes <= width; j += 2 * lanes) {
+    const auto x0 = hn::LoadU(d, x + j), x1 = hn::LoadU(d, x + j + lanes);
+    a = hn::MulAdd(x0, x0, a);
+    b = hn::MulAdd(x1, x1, b);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
+  for (; j < width; ++j) sum += x[j] * x[j];
+  return std::isfinite(sum) ? reciprocal_rms(sum, width, eps) : reciprocal_rms_wide(x, width, eps);
+}
+
+void forward_rows(const RmsNormRows<float>& rows) {
+  const std::int64_t width = rows.width;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+    const float* x = rows.x + i * width;
+    float* y = rows.y + i * width;
+    const float r = reciprocal_rms_of(x, width, rows.eps);
+    const auto r_v = hn::Set(d, r);
+    std::int64_t j = 0;
+    for (; j + lanes <= width; j += lanes) {
+      const auto n = hn::Mul(hn::LoadU(d, x + j), r_v);
+      hn::StoreU(hn::Mul(n, hn::LoadU(d, rows.weight + j)), d, y + j);
+    }
+    for (; j < width; ++j) y[j] = x[j] * r * rows.weight[j];
+  }
+}
+
+void backward_rows(const RmsNormRows<float>& rows) {
+  const std::int64_t width = rows.width;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const float* w = rows.weight;
+  for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+    const float* x = rows.x + i * width;
+    const float* dy = rows.dy + i * width;
+    const float r = reciprocal_rms_of(x, width, rows.eps);
+    const auto r_v = hn::Set(d, r);
+    auto dot_v = hn::Zero(d);  // <g, n>
+    std::int64_t j = 0;
+    for (; j + lanes <= width; j += lanes) {
+      const auto dy_v = hn::LoadU(d, dy + j);
+      const auto n = hn::Mul(hn::LoadU(d, x + j), r_v);
+      dot_v = hn::MulAdd(hn::Mul(dy_v, hn::LoadU(d, w + j)), n, dot_v);
+      if (rows.dweight != nullptr) {
+        float* dw = rows.dweight + j;
+        hn::StoreU(hn::MulAdd(dy_v, n, hn::LoadU(d, dw)), d, dw);
+      }
+    }
+    float dot = hn::GetLane(hn::SumOfLanes(d, dot_v));
+    for (; j < width; ++j) {
+      dot += dy[j] * w[j] * (x[j] * r);
+      if (rows.dweight != nullptr) rows.dweight[j] += dy[j] * (x[j] * r);
+    }
+    if (rows.dx == nullptr) continue;
+    float* dx = rows.dx + i * width;
+    const float c = dot / static_cast<float>(width);
+    const auto c_v = hn::Set(d, c);
+    for (j = 0; j + lanes <= width; j += lanes) {
+      const auto n = hn::Mul(hn::LoadU(d, x + j), r_v);
+      const auto g = hn::Mul(hn::LoadU(d, dy + j), hn::LoadU(d, w + j));
+      hn::StoreU(hn::Mul(r_v, hn::NegMulAdd(n, c_v, g)), d, dx + j);
+    }
+    for (; j < width; ++j) dx[j] = r * (dy[j] * w[j] - x[j] * r * c);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace duet
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace duet {
+namespace {
+
+HWY_EXPORT(forward_rows);
+HWY_EXPORT(backward_rows);
+
+void forward_rows(const RmsNormRows<float>& rows) { HWY_DYNAMIC_DISPATCH(forward_rows)(rows); }
+void backward_rows(const RmsNormRows<float>& rows) { HWY_DYNAMIC_DISPATCH(backward_rows)(rows); }
+
+template <class T>
+T reciprocal_rms_of(const T* x, std::int64_t width, double eps) {
+  T sum = 0;
+  for (std::int64_t j = 0; j < width; ++j) sum += x[j] * x[j];
+  return reciprocal_rms(sum, width, eps);
+}
+
+template <class T>
+void forward_rows(const RmsNormRows<T>& rows) {
+  for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+    const T* x = rows.x + i * rows.width;
+    const T r = reciprocal_rms_of(x, rows.width, rows.eps);
+    for (std::int64_t j = 0; j < rows.width; ++j) {
+      rows.y[i * rows.width + j] = x[j] * r * rows.weight[j];
+    }
+  }
+}
+
+template <class T>
+void backward_rows(const RmsNormRows<T>& rows) {
+  for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+    const T* x = rows.x + i * rows.width;
+    const T* dy = rows.dy + i * rows.width;
+    const T r = reciprocal_rms_of(x, rows.width, rows.eps);
+    T dot = 0;
+    for (std::int64_t j = 0; j < rows.width; ++j) {
+      dot += dy[j] * rows.weight[j] * (x[j] * r);
+      if (rows.dweight != nullptr) rows.dweight[j] += dy[j] * (x[j] * r);
+    }
+    if (rows.dx == nullptr) continue;
+    const T c = dot / static_cast<T>(rows.width);
+    for (std::int64_t j = 0; j < rows.width; ++j) {
+      rows.dx[i * rows.width + j] = r * (dy[j] * rows.weight[j] - x[j] * r * c);
+    }
+  }
+}
+
+void forward(ConstView x, ConstView weight, double eps, View y) {
+  const std::int64_t width = weight.numel();
+  if (x.numel() == 0) return;
+  visit_floating(x.dtype, "rms_norm", [&]<class T>(TypeTag<T>) {
+    const RowChunks chunks = rms_norm_chunks(x.numel() / width);
+    parallel_chunks(chunks.count, [&](std::int64_t i) {
+      forward_rows(RmsNormRows<T>{chunks.begin(i), chunks.end(i), width, eps, x.as<T>(),
+                                  weight.as<T>(), nullptr, y.as<T>(), nullptr, nullptr});
+    });
+  });
+}
+
+void backward(ConstView x, ConstView weight, ConstView dy, double eps, View dx, View parts,
+              View dweight, bool add_dweight) {
+  const std::int64_t width = weight.numel();
+  if (width == 0) return;
+  visit_floating(x.dtype, "rms_norm", [&]<class T>(TypeTag<T>) {
+    const RowChunks chunks = rms_norm_chunks(x.numel() / width);
+    parallel_chunks(chunks.count, [&](std::int64_t i) {
+      T* part = parts.data != nullptr ? parts.as<T>() + i * width : nullptr;
+      if (part != nullptr) std::fill_n(part, width, T{0});
+      backward_rows(RmsNormRows<T>{chunks.begin(i), chunks.end(i), width, eps, x.as<T>(),
+                                   weight.as<T>(), dy.as<T>(), nullptr, dx.as<T>(), part});
+    });
+    if (dweight.data != nullptr) {
+      sum_parts(parts.as<T>(), chunks.count, width, dweight.as<T>(), add_dweight);
+    }
+  });
+}
+
+}  // namespace
+
+extern const RmsNormKernels rms_norm_cpu{forward, backward};
+
+}  // namespace duet
+#endif
