@@ -21,11 +21,8 @@ struct FileIdentity {
 };
 
 // Bytes stay bytes. Throws Error(file) naming what the file is when it is no text (UTF-16, gzip, a
-// Git-LFS pointer, ...), and with `strict_utf8` the offset of the first byte that is not UTF-8.
+// Git LFS pointer, ...), and with `strict_utf8` the offset of the first byte that is not UTF-8.
 std::string read_text(const std::string& path, bool strict_utf8, FileIdentity* identity = nullptr);
-
-// Offset of the first byte that is not well-formed UTF-8, or -1.
-std::int64_t first_invalid_utf8(std::string_view bytes);
 
 struct TokenPart {
   std::vector<std::int32_t> tokens;
@@ -37,9 +34,9 @@ struct Dataset {
   FileIdentity data, val_data;  // val_data.path is empty when `data` was split
 };
 
-// Reads config.data (and val_data, or splits off the last 10 %). Throws Error(file) when a part is
-// too short for one window of block_size + 1 tokens, or holds an id >= vocab_size (file, position,
-// id), Error(usage) when no data is named.
+// Reads config.data, and val_data or the last 10 % of data. Throws Error(file) when the training
+// part is shorter than one window (block_size + 1 tokens) or the validation part than two tokens,
+// Error(usage) when no data is named.
 Dataset load_dataset(const RunConfig& config, const Tokenizer& tokenizer);
 
 inline constexpr std::int32_t kIgnoredTarget = -100;  // CrossEntropyOptions::ignore_index
@@ -76,6 +73,6 @@ class WindowOrder {
 
 // The windows `samples`, samples + 1, ... of the order, as one batch.
 Batch training_batch(std::span<const std::int32_t> tokens, WindowOrder& order, std::int64_t sample,
-                     std::int64_t batch_size, std::int64_t block, Device device = kCpu);
+                     std::int64_t batch_size, std::int64_t block);
 
 }  // namespace duet
