@@ -7,6 +7,7 @@
 
 #include "runtime/file_system.h"
 #include "runtime/hash.h"
+#include "runtime/random.h"
 
 namespace duet {
 namespace {

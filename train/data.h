@@ -24,6 +24,9 @@ struct FileIdentity {
 // Git LFS pointer, ...), and with `strict_utf8` the offset of the first byte that is not UTF-8.
 std::string read_text(const std::string& path, bool strict_utf8, FileIdentity* identity = nullptr);
 
+// Offset of the first byte that is not well-formed UTF-8, or -1.
+std::int64_t first_invalid_utf8(std::string_view bytes);
+
 struct TokenPart {
   std::vector<std::int32_t> tokens;
   std::uint64_t bytes = 0;  // of text behind the tokens

@@ -47,8 +47,8 @@ Batch eval_batch(const std::vector<std::int32_t>& tokens, const Windows& windows
 
 }  // namespace
 
-EvalResult evaluate(Transformer& model, const TokenPart& part, const EvalOptions& options) {
-  const std::int64_t block = model.config.block_size;
+EvalResult evaluate(const Transformer& model, const TokenPart& part, const EvalOptions& options) {
+  const std::int64_t block = model.config().block_size;
   const auto n = static_cast<std::int64_t>(part.tokens.size());
   check(n >= 2, ErrorKind::file, "eval: the text is too short: found ", n,
         " tokens, needed at least 2");
@@ -70,7 +70,6 @@ EvalResult evaluate(Transformer& model, const TokenPart& part, const EvalOptions
     const Batch batch = eval_batch(part.tokens, windows, chosen, i, rows);
     LinearCrossEntropyOptions loss_options;
     loss_options.ignore_index = kIgnoredTarget;
-    loss_options.valid_vocab = model.config.valid_vocab;
     const Tensor loss = model.loss(batch.ids, batch.targets, loss_options, ForwardContext{});
     total += loss.item() * static_cast<double>(batch.counted);
     result.tokens += batch.counted;

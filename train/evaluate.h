@@ -27,7 +27,7 @@ struct EvalResult {
 };
 
 // No dropout, no graph, no change of any random stream. Throws Error(file) for fewer than 2 tokens.
-EvalResult evaluate(Transformer& model, const TokenPart& part, const EvalOptions& options);
+EvalResult evaluate(const Transformer& model, const TokenPart& part, const EvalOptions& options);
 
 // exp(summed loss / words), where words are runs of bytes between white space. `text` is what the
 // result was measured on, as a whole.

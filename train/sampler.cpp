@@ -17,15 +17,13 @@ double uniform_draw(std::uint64_t seed, std::int64_t index) {
   return static_cast<double>(word >> 11) * 0x1p-53;
 }
 
-// The logits of the last position, without padding columns. [1, T, V] -> V numbers
-std::vector<double> last_row(const Tensor& logits, std::int64_t valid) {
+// [1, 1, V] -> V numbers
+std::vector<double> to_doubles(const Tensor& logits) {
   const ConstView view = logits.view();
-  const std::int64_t row = (view.size(1) - 1) * view.stride(1);
-  std::vector<double> out(static_cast<std::size_t>(valid));
+  std::vector<double> out(static_cast<std::size_t>(view.size(2)));
   visit_floating(view.dtype, "generate", [&]<class T>(TypeTag<T>) {
     for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i] =
-          static_cast<double>(view.as<T>()[row + static_cast<std::int64_t>(i) * view.stride(2)]);
+      out[i] = static_cast<double>(view.as<T>()[static_cast<std::int64_t>(i) * view.stride(2)]);
     }
   });
   return out;
@@ -96,28 +94,25 @@ std::int32_t sample_token(std::span<const double> logits, const SampleOptions& o
   return ids[last];
 }
 
-Sample generate(Transformer& model, std::span<const std::int32_t> prompt,
+Sample generate(const Transformer& model, std::span<const std::int32_t> prompt,
                 const SampleOptions& options,
                 const std::function<bool(std::int32_t id)>& on_token) {
   validate(options);
-  const std::int64_t context = model.config.block_size;
+  const std::int64_t context = model.config().block_size;
   const auto length = static_cast<std::int64_t>(prompt.size());
   check(length > 0, ErrorKind::usage, "prompt: it is empty; give at least one token");
   check(length <= context, ErrorKind::usage, "prompt: ", length,
         " tokens do not fit the model's context of ", context, "; shorten the prompt");
-  const std::int64_t valid =
-      model.config.valid_vocab > 0 ? model.config.valid_vocab : model.config.vocab_size;
   Sample sample;
   const std::int64_t room = context - length;
   const std::int64_t wanted = std::min(options.max_new_tokens, room);
-  const NoGradGuard no_grad;
   KvCache cache = model.make_cache(1);
   std::vector<std::int32_t> input(prompt.begin(), prompt.end());
   while (static_cast<std::int64_t>(sample.tokens.size()) < wanted) {
-    const Tensor logits = model.logits(ids_tensor(input), cache);
+    const Tensor logits = model.logits(ids_tensor(input), cache, Positions::last);
     const auto index = static_cast<std::int64_t>(sample.tokens.size());
     const std::int32_t id =
-        sample_token(last_row(logits, valid), options, uniform_draw(options.seed, index));
+        sample_token(to_doubles(logits), options, uniform_draw(options.seed, index));
     sample.tokens.push_back(id);
     if (on_token && !on_token(id)) return sample;
     input = {id};

@@ -28,7 +28,7 @@ struct Sample {
 // Calls on_token as each token is drawn; stops early when it returns false. The same seed and
 // prompt give the same tokens. Throws Error(usage) for an empty prompt, one longer than
 // block_size, or options out of range; Error(non_finite) when the logits are.
-Sample generate(Transformer& model, std::span<const std::int32_t> prompt,
+Sample generate(const Transformer& model, std::span<const std::int32_t> prompt,
                 const SampleOptions& options,
                 const std::function<bool(std::int32_t id)>& on_token = {});
 

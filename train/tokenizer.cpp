@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "runtime/error.h"
 #include "runtime/file_system.h"
 #include "runtime/hash.h"
 
