@@ -1,6 +1,8 @@
 // Kernels of rms_norm. x, y, dy, dx: [N, C] without gaps; weight, dweight: [C].
 #pragma once
 
+#include <cmath>
+
 #include "ops/weight_gradient.h"
 #include "runtime/view.h"
 
@@ -16,5 +18,30 @@ struct RmsNormKernels {
 };
 
 extern const RmsNormKernels rms_norm_cpu;
+
+// --- Shared by the loops of rms_norm_cpu.cpp
+
+// Rows [begin, end) of a kernel, and what they read and write.
+template <class T>
+struct RmsNormRows {
+  std::int64_t begin, end, width;
+  double eps;
+  const T *x, *weight, *dy;
+  T *y, *dx;
+  T* dweight;  // [C], added to
+};
+
+template <class T>
+T reciprocal_rms(T sum_of_squares, std::int64_t width, double eps) {
+  return static_cast<T>(
+      1 / std::sqrt(static_cast<double>(sum_of_squares) / static_cast<double>(width) + eps));
+}
+
+// For rows whose squares leave the range of float.
+inline float reciprocal_rms_wide(const float* x, std::int64_t width, double eps) {
+  double sum = 0;
+  for (std::int64_t j = 0; j < width; ++j) sum += double{x[j]} * double{x[j]};
+  return static_cast<float>(1 / std::sqrt(sum / static_cast<double>(width) + eps));
+}
 
 }  // namespace duet

@@ -8,38 +8,6 @@
 #include <hwy/foreach_target.h>  // before highway.h
 #include <hwy/highway.h>
 
-#ifndef DUET_RMS_NORM_ROWS
-#define DUET_RMS_NORM_ROWS
-namespace duet {
-namespace {
-
-// Rows [begin, end) of a kernel, and what they read and write.
-template <class T>
-struct RmsNormRows {
-  std::int64_t begin, end, width;
-  double eps;
-  const T *x, *weight, *dy;
-  T *y, *dx;
-  T* dweight;  // [C], added to
-};
-
-template <class T>
-T reciprocal_rms(T sum_of_squares, std::int64_t width, double eps) {
-  return static_cast<T>(
-      1 / std::sqrt(static_cast<double>(sum_of_squares) / static_cast<double>(width) + eps));
-}
-
-// For rows whose squares leave the range of float.
-inline float reciprocal_rms_wide(const float* x, std::int64_t width, double eps) {
-  double sum = 0;
-  for (std::int64_t j = 0; j < width; ++j) sum += double{x[j]} * double{x[j]};
-  return static_cast<float>(1 / std::sqrt(sum / static_cast<double>(width) + eps));
-}
-
-}  // namespace
-}  // namespace duet
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace duet {
 namespace HWY_NAMESPACE {
