@@ -66,7 +66,7 @@ ConstView Tensor::view() const { return {raw_data(), dtype_, shape_, strides_}; 
 
 View Tensor::mutable_view() {
   for (int i = 0; i < ndim(); ++i) {
-    check(strides_[i] != 0 || shape_[i] <= 1, ErrorKind::shape,
+    check(strides_[i] != 0 || shape_[i] <= 1 || numel() == 0, ErrorKind::shape,
           "write: elements of an expanded tensor share bytes: shape ", shape_, ", strides ",
           strides_, "; copy it to a contiguous tensor first");
   }

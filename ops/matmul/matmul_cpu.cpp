@@ -1,0 +1,148 @@
+#include "ops/matmul/matmul_cpu.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ops/matmul/gemm_f64.h"
+#include "runtime/cpu/memory_ops_cpu.h"
+#include "runtime/cpu/onednn.h"
+#include "runtime/cpu/parallel.h"
+
+namespace duet {
+namespace {
+
+// One operand of a product with its dimensions in the making.
+struct Operand {
+  ConstView view;
+
+  // Dimensions d and d + 1 of all operands become one.
+  void merge(int d) {
+    view.shape[d + 1] *= view.shape[d];
+    erase(d);
+  }
+  void erase(int d) {
+    Shape shape;
+    Strides strides;
+    for (int i = 0; i < view.ndim(); ++i) {
+      if (i == d) continue;
+      shape.push_back(view.shape[i]);
+      strides.push_back(view.strides[i]);
+    }
+    view.shape = shape;
+    view.strides = strides;
+  }
+  bool steps_as_one(int d) const {
+    return view.strides[d] == view.strides[d + 1] * view.shape[d + 1];
+  }
+};
+
+// Fewer, larger products for the same result: leading dimensions of size 1 go, neighbours that step
+// as one merge, and where one b serves all of a, the last of them joins the rows.
+void simplify(Operand& a, Operand& b, Operand& c) {
+  const auto all = [&](auto&& f) {
+    f(a);
+    f(b);
+    f(c);
+  };
+  for (int d = c.view.ndim() - 3; d >= 0; --d) {
+    if (c.view.shape[d] == 1) {
+      all([&](Operand& x) { x.erase(d); });
+    } else if (d + 3 < c.view.ndim() && a.steps_as_one(d) && b.steps_as_one(d) &&
+               c.steps_as_one(d)) {
+      all([&](Operand& x) { x.merge(d); });
+    }
+  }
+  for (int d = c.view.ndim() - 3; d >= 0; --d) {
+    if (b.view.strides[d] != 0 || !a.steps_as_one(d) || !c.steps_as_one(d)) return;
+    Operand rows = a;
+    rows.merge(d);
+    if (!is_gemm_operand(rows.view)) return;
+    a = rows;
+    b.erase(d);
+    c.merge(d);
+  }
+}
+
+constexpr std::int64_t kColumns = 64;    // of one chunk of column_sum
+constexpr std::int64_t kRowBlock = 128;  // rows summed in T before the sum goes to double
+
+// out[c] = or += sum_n x[n, c]
+template <class T>
+void column_sum_of(ConstView x, View out, bool accumulate) {
+  const std::int64_t rows = x.size(0);
+  const std::int64_t columns = x.size(1);
+  const std::int64_t row_step = x.stride(0);
+  const std::int64_t column_step = x.stride(1);
+  parallel_for(columns, kColumns, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t n = end - begin;
+    std::array<double, kColumns> total{};
+    for (std::int64_t r0 = 0; r0 < rows; r0 += kRowBlock) {
+      std::array<T, kColumns> part{};
+      for (std::int64_t r = r0; r < std::min(rows, r0 + kRowBlock); ++r) {
+        const T* row = x.as<T>() + r * row_step + begin * column_step;
+        if (column_step == 1) {
+          for (std::int64_t i = 0; i < n; ++i) part[static_cast<std::size_t>(i)] += row[i];
+        } else {
+          for (std::int64_t i = 0; i < n; ++i) {
+            part[static_cast<std::size_t>(i)] += row[i * column_step];
+          }
+        }
+      }
+      for (std::size_t i = 0; i < total.size(); ++i) total[i] += static_cast<double>(part[i]);
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      T& o = out.as<T>()[(begin + i) * out.stride(0)];
+      const double sum = total[static_cast<std::size_t>(i)];
+      o = static_cast<T>(accumulate ? static_cast<double>(o) + sum : sum);
+    }
+  });
+}
+
+void column_sum(ConstView x, View out, bool accumulate) {
+  visit_floating(x.dtype, "linear",
+                 [&]<class T>(TypeTag<T>) { column_sum_of<T>(x, out, accumulate); });
+}
+
+// [N, C] whose rows are all the bias.
+ConstView bias_rows(ConstView bias, const View& y) {
+  return {bias.data, bias.dtype, y.shape, {0, bias.stride(0)}};
+}
+
+void linear(ConstView x, ConstView weight, ConstView bias, View y) {
+  const ConstView wt{weight.data,
+                     weight.dtype,
+                     {weight.size(1), weight.size(0)},
+                     {weight.stride(1), weight.stride(0)}};
+  const bool has_bias = bias.data != nullptr;
+  const bool empty = y.numel() == 0 || x.size(1) == 0;
+  if (has_bias && y.dtype == DType::f32 && !empty) {
+    gemm(x, wt, y, {.bias = bias.as<float>()});
+    return;
+  }
+  if (has_bias) memory_ops_cpu.copy(bias_rows(bias, y), y);
+  gemm_cpu(x, wt, y, has_bias);
+}
+
+}  // namespace
+
+void gemm_cpu(ConstView a, ConstView b, View c, bool accumulate) {
+  if (c.numel() == 0) return;
+  if (a.size(-1) == 0) {
+    if (!accumulate) memory_ops_cpu.fill(c, 0.0);
+    return;
+  }
+  Operand left{a};
+  Operand right{b};
+  Operand out{c};
+  simplify(left, right, out);
+  const View target{c.data, c.dtype, out.view.shape, out.view.strides};
+  if (c.dtype == DType::f32) {
+    gemm(left.view, right.view, target, {.accumulate = accumulate});
+  } else {
+    gemm_f64(left.view, right.view, target, accumulate);
+  }
+}
+
+extern const MatmulKernels matmul_cpu{gemm_cpu, linear, column_sum};
+
+}  // namespace duet
