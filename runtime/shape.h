@@ -47,13 +47,7 @@ class Dims {
     return n;
   }
 
-  friend bool operator==(const Dims& a, const Dims& b) {
-    if (a.ndim_ != b.ndim_) return false;
-    for (int i = 0; i < a.ndim_; ++i) {
-      if (a[i] != b[i]) return false;
-    }
-    return true;
-  }
+  friend bool operator==(const Dims&, const Dims&) = default;
   friend std::ostream& operator<<(std::ostream& out, const Dims& d) {
     out << '[';
     for (int i = 0; i < d.ndim_; ++i) out << (i ? ", " : "") << d[i];
@@ -61,7 +55,7 @@ class Dims {
   }
 
  private:
-  std::array<std::int64_t, kMaxDims> dims_{};
+  std::array<std::int64_t, kMaxDims> dims_{};  // zeros from ndim_ on
   int ndim_ = 0;
 };
 
