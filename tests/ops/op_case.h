@@ -16,23 +16,23 @@ using Tensors = std::vector<Tensor>;
 struct OpCase {
   std::string name;           // "rms_norm", "rms_norm_wide": letters, digits, _; begins with the op
   std::vector<Shape> inputs;  // the floating inputs, in order; gradcheck differentiates each
-  // The op. Integer inputs (ids, targets) and options are captured or made inside, from the shapes of
-  // the inputs it gets, so that golden files may use other sizes.
+  // The op. Integer inputs (ids, targets) and options are captured or made inside, from the shapes
+  // of the inputs it gets, so that golden files may use other sizes.
   std::function<Tensors(const Tensors&)> call;
   // The same in naive double loops, written apart from the product's kernels, on contiguous f64
   // inputs, without autograd.
   std::function<Tensors(const Tensors&)> oracle;
 
-  double low = -2, high = 2;          // range of the random inputs
-  double rtol = 1e-5, atol = 1e-5;    // f32 output and gradients against the f64 oracle
+  double low = -2, high = 2;        // range of the random inputs
+  double rtol = 1e-5, atol = 1e-5;  // f32 output and gradients against the f64 oracle
   double grad_rtol = 1e-4, grad_atol = 1e-4;
   // Bytes that SavedTensors hold after a f32 forward with every input requiring grad
   // (autograd/saved_tensor.h counts them); -1: not stated yet, which fails.
   std::int64_t saved_bytes = -1;
-  bool exact_on_integers = false;     // small integer inputs must match to the last bit
-  bool strided = true;                // accepts inputs of any strides
-  bool empty_ok = false;              // accepts a size of 0 in dim 0 of the first input
-  std::string golden;                 // entry of tests/golden/ops.safetensors; "" for none
+  bool exact_on_integers = false;  // small integer inputs must match to the last bit
+  bool strided = true;             // accepts inputs of any strides
+  bool empty_ok = false;           // accepts a size of 0 in dim 0 of the first input
+  std::string golden;              // entry of tests/golden/ops.safetensors; "" for none
 };
 
 }  // namespace duet::test

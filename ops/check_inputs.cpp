@@ -1,0 +1,28 @@
+#include "ops/check_inputs.h"
+
+namespace duet {
+
+void check_defined(const char* op, std::initializer_list<NamedInput> inputs) {
+  const NamedInput& first = *inputs.begin();
+  for (const auto& [name, t] : inputs) {
+    check(t.defined(), ErrorKind::shape, op, ": ", name,
+          " is an undefined tensor; expected one with values");
+    check(t.device() == first.tensor.device(), ErrorKind::device, op, ": devices differ: ", name,
+          " lies on ", t.device(), ", ", first.name, " on ", first.tensor.device(),
+          "; copy one of them");
+  }
+}
+
+void check_inputs(const char* op, std::initializer_list<NamedInput> inputs) {
+  check_defined(op, inputs);
+  const NamedInput& first = *inputs.begin();
+  for (const auto& [name, t] : inputs) {
+    check(t.dtype() == DType::f32 || t.dtype() == DType::f64, ErrorKind::dtype, op, ": ", name,
+          " is ", t.dtype(), ", expected f32 or f64; convert it first");
+    check(t.dtype() == first.tensor.dtype(), ErrorKind::dtype, op, ": dtypes differ: ", name,
+          " is ", t.dtype(), ", ", first.name, " is ", first.tensor.dtype(),
+          "; convert one of them");
+  }
+}
+
+}  // namespace duet

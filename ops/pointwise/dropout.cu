@@ -1,0 +1,71 @@
+// dropout(x, p): keeps element i if draw i of the key is at least p, and divides it by 1 - p.
+#include "autograd/op.h"
+#include "ops/check_inputs.h"
+#include "ops/ops.h"
+#include "ops/pointwise/strided_loop.h"
+#include "runtime/kernel_table.h"
+
+namespace duet {
+namespace {
+
+struct DropoutKernels {
+  void (*apply)(ConstView x, double p, RandomKey key, View y);
+};
+
+// One Philox block serves elements 4b .. 4b+3, counted row-major.
+void dropout_cpu_kernel(ConstView x, double p, RandomKey key, View y) {
+  visit_floating(x.dtype, "dropout", [&]<class T>(TypeTag<T>) {
+    const T factor = p < 1 ? static_cast<T>(1 / (1 - p)) : T(0);
+    parallel_rows<2>(y.shape, {x.strides, y.strides},
+                     [&](const auto& at, std::int64_t n, const auto& step, std::int64_t first) {
+                       const T* px = x.as<T>() + at[0];
+                       T* py = y.as<T>() + at[1];
+                       std::uint32_t words[4] = {};
+                       std::int64_t drawn = -1;
+                       for (std::int64_t i = 0; i < n; ++i) {
+                         const std::int64_t index = first + i;
+                         if (index / 4 != drawn) {
+                           drawn = index / 4;
+                           random_block(key, static_cast<std::uint32_t>(drawn), words);
+                         }
+                         const bool keep = static_cast<double>(to_unit(words[index % 4])) >= p;
+                         py[i * step[1]] = keep ? px[i * step[0]] * factor : T(0);
+                       }
+                     });
+  });
+}
+
+constexpr DropoutKernels dropout_cpu{dropout_cpu_kernel};
+constexpr KernelTable<DropoutKernels> kernels{"dropout", &dropout_cpu};
+
+struct Dropout {
+  static constexpr const char* name = "dropout";
+  struct Saved {};
+  double p;
+  RandomKey key;
+
+  Tensor forward(Saved&, const Tensor& x) const { return masked(x); }
+  // dx = mask dy / (1 - p), with the mask drawn again
+  Tensor backward(const Saved&, const Tensor& dy) const { return masked(dy); }
+
+ private:
+  Tensor masked(const Tensor& x) const {
+    Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+    kernels.launch(x.device(), &DropoutKernels::apply, x.view(), p, key, y.mutable_view());
+    return y;
+  }
+};
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, const RandomKey& key) {
+  check_inputs("dropout", {{"x", x}});
+  check(p >= 0 && p <= 1, ErrorKind::usage, "dropout: p is out of range: got ", p,
+        ", expected a probability in [0, 1]");
+  constexpr std::int64_t kStream = std::int64_t{1} << 34;
+  check(x.numel() <= kStream, ErrorKind::shape, "dropout: ", x.shape(), " has more than ", kStream,
+        " elements, the length of one random stream; use a key per part");
+  return p == 0 ? x : apply(Dropout{p, key}, x);
+}
+
+}  // namespace duet

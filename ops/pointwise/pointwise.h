@@ -1,0 +1,109 @@
+// Turns a struct of scalar functions into a differentiable op:
+//
+//   struct Square {
+//     static constexpr const char* name = "square";
+//     template <class T> DUET_HD static T f(T x) { return x * x; }
+//     template <class T> DUET_HD static T df(T x) { return T(2) * x; }
+//     static constexpr UnaryF32 vector_f = nullptr;   // f32 bodies for contiguous rows, if any
+//     static constexpr UnaryGradF32 vector_df = nullptr;
+//   };
+//   Tensor square(const Tensor& x) { return pointwise<Square>(x); }
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "autograd/op.h"
+#include "ops/check_inputs.h"
+#include "ops/pointwise/pointwise_cpu.h"
+#include "ops/pointwise/strided_loop.h"
+#include "runtime/kernel_table.h"
+
+namespace duet {
+
+struct PointwiseKernels {
+  void (*forward)(ConstView x, View y);
+  void (*backward)(ConstView x, ConstView dy, View dx);
+};
+
+template <class F>
+void pointwise_forward_cpu(ConstView x, View y) {
+  visit_floating(x.dtype, F::name, [&]<class T>(TypeTag<T>) {
+    parallel_rows<2>(y.shape, {x.strides, y.strides},
+                     [&](const auto& at, std::int64_t n, const auto& step, std::int64_t) {
+                       const T* px = x.as<T>() + at[0];
+                       T* py = y.as<T>() + at[1];
+                       if constexpr (std::is_same_v<T, float> && F::vector_f != nullptr) {
+                         if (step[0] == 1 && step[1] == 1) return F::vector_f(px, py, n);
+                       }
+                       for (std::int64_t i = 0; i < n; ++i) py[i * step[1]] = F::f(px[i * step[0]]);
+                     });
+  });
+}
+
+template <class F>
+void pointwise_backward_cpu(ConstView x, ConstView dy, View dx) {
+  visit_floating(x.dtype, F::name, [&]<class T>(TypeTag<T>) {
+    parallel_rows<3>(dx.shape, {x.strides, dy.strides, dx.strides},
+                     [&](const auto& at, std::int64_t n, const auto& step, std::int64_t) {
+                       const T* px = x.as<T>() + at[0];
+                       const T* pdy = dy.as<T>() + at[1];
+                       T* pdx = dx.as<T>() + at[2];
+                       if constexpr (std::is_same_v<T, float> && F::vector_df != nullptr) {
+                         if (step[0] == 1 && step[1] == 1 && step[2] == 1)
+                           return F::vector_df(px, pdy, pdx, n);
+                       }
+                       for (std::int64_t i = 0; i < n; ++i) {
+                         pdx[i * step[2]] = F::df(px[i * step[0]]) * pdy[i * step[1]];
+                       }
+                     });
+  });
+}
+
+template <class F>
+inline constexpr PointwiseKernels pointwise_cpu{pointwise_forward_cpu<F>,
+                                                pointwise_backward_cpu<F>};
+
+template <class F>
+struct Pointwise {
+  static constexpr const char* name = F::name;
+  static constexpr KernelTable<PointwiseKernels> kernels{F::name, &pointwise_cpu<F>};
+  struct Saved {
+    SavedTensor x;
+  };
+
+  Tensor forward(Saved& saved, const Tensor& x) const {
+    Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+    kernels.launch(x.device(), &PointwiseKernels::forward, x.view(), y.mutable_view());
+    saved.x.save_input(x);
+    return y;
+  }
+  // dx = f'(x) dy
+  Tensor backward(const Saved& saved, const Tensor& dy) const {
+    const Tensor& x = saved.x.get(name);
+    Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
+    kernels.launch(x.device(), &PointwiseKernels::backward, x.view(), dy.view(), dx.mutable_view());
+    return dx;
+  }
+};
+
+template <class F>
+Tensor pointwise(const Tensor& x) {
+  check_inputs(F::name, {{"x", x}});
+  return apply(Pointwise<F>{}, x);
+}
+
+// sigmoid without overflow on either side.
+template <class T>
+DUET_HD T sigmoid(T x) {
+  const T e = std::exp(x < T(0) ? x : -x);
+  return (x < T(0) ? e : T(1)) / (T(1) + e);
+}
+
+// x in [-limit, limit]; NaN stays. Keeps infinity * 0 out of products whose limit is 0.
+template <class T>
+DUET_HD T clamp(T x, T limit) {
+  return x > limit ? limit : (x < -limit ? -limit : x);
+}
+
+}  // namespace duet

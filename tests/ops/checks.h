@@ -1,0 +1,49 @@
+// The checks every row of tests/ops/op_cases.h passes. Each returns "" or the first fault, naming
+// row, tensor, element, got and expected. harness_test.cpp feeds each a faulty op that it must
+// catch.
+#pragma once
+
+#include <string>
+
+#include "tests/ops/op_case.h"
+
+namespace duet::test {
+
+// --- gradient_checks.cpp
+// f64 gradients against central differences, with a random cotangent on every output.
+std::string check_gradients(const OpCase& row);
+// The same must fail, for each input, once the gradient has a wrong sign, size or a missing
+// element.
+std::string check_wrong_gradients_are_caught(const OpCase& row);
+// One tensor in the place of all inputs (x * x; x @ x^T), where the shapes allow it.
+std::string check_same_tensor_twice(const OpCase& row);
+// Two consumers of every output: their gradients add up.
+std::string check_outputs_used_twice(const OpCase& row);
+// A gradient that arrives transposed, with gaps, or expanded from one number.
+std::string check_strided_cotangents(const OpCase& row);
+// Only one input requires grad: the same gradient for it, none for the others.
+std::string check_single_gradients(const OpCase& row);
+
+// --- value_checks.cpp
+// f64 and f32 outputs against the oracle; f32 gradients against f64 gradients.
+std::string check_oracle(const OpCase& row);
+// Small whole numbers: not one bit off, where the row says so.
+std::string check_integers(const OpCase& row);
+// Two runs, the second in memory full of NaN, give the same bits.
+std::string check_same_bits(const OpCase& row);
+// Bytes kept for backward: the row's budget after forward, none after backward.
+std::string check_saved_bytes(const OpCase& row);
+
+// --- layout_checks.cpp
+// Transposed, stepped, offset and expanded inputs against contiguous ones.
+std::string check_strides(const OpCase& row);
+// Size 0 and size 1 in dim 0 of the first input, and of the inputs that share that size and rank.
+std::string check_small_sizes(const OpCase& row);
+
+// --- error_checks.cpp
+// Mixed dtypes, mixed devices, whole-number and undefined inputs: an Error that names the op.
+std::string check_errors(const OpCase& row);
+// On meta: the same shapes, forward and backward, and no byte touched.
+std::string check_meta(const OpCase& row);
+
+}  // namespace duet::test

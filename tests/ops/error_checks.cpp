@@ -1,0 +1,79 @@
+#include <exception>
+
+#include "tests/ops/checks.h"
+#include "tests/ops/harness.h"
+
+namespace duet::test {
+namespace {
+
+// Calls the row; "" if it throws an Error of this kind whose text begins with the op's name.
+std::string expect_error(const OpCase& row, const std::string& what, const Tensors& inputs,
+                         ErrorKind kind) {
+  try {
+    forward(row, inputs);
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    const std::string op = text.substr(0, text.find(':'));
+    if (op.size() >= text.size() || row.name.rfind(op, 0) != 0) {
+      return concat(row.name, ": ", what, ": the error does not begin with the op: ", text);
+    }
+    if (e.kind() != kind) {
+      return concat(row.name, ": ", what, ": the error has kind ", static_cast<int>(e.kind()),
+                    ", expected ", static_cast<int>(kind), ": ", text);
+    }
+    return "";
+  } catch (const std::exception& e) {
+    return concat(row.name, ": ", what, ": threw no duet::Error: ", e.what());
+  }
+  return concat(row.name, ": ", what, ": was accepted, expected an error");
+}
+
+}  // namespace
+
+std::string check_errors(const OpCase& row) {
+  const Tensors plain = convert(random_inputs(row), DType::f32);
+  for (std::size_t i = 0; i < plain.size() && plain.size() >= 2; ++i) {
+    Tensors mixed = plain;
+    mixed[i] = convert(plain[i], DType::f64);
+    std::string fault = expect_error(row, concat("input ", i, " in f64, the others in f32"), mixed,
+                                     ErrorKind::dtype);
+    if (!fault.empty()) return fault;
+    mixed[i] = Tensor::empty(plain[i].shape(), DType::f32, kMeta);
+    fault = expect_error(row, concat("input ", i, " on meta, the others on cpu"), mixed,
+                         ErrorKind::device);
+    if (!fault.empty()) return fault;
+  }
+  const Tensors whole = convert(plain, DType::i32);
+  try {
+    const Tensors outputs = forward(row, whole);
+    // Ops that only move elements take any dtype, and keep it.
+    if (outputs[0].dtype() == DType::i32) return "";
+  } catch (const Error&) {
+  }
+  return expect_error(row, "i32 inputs", whole, ErrorKind::dtype);
+}
+
+std::string check_meta(const OpCase& row) {
+  const Tensors exact = random_inputs(row);
+  const Tensors real = forward(row, exact);
+  Tensors inputs, cotangents;
+  for (const Tensor& t : exact) inputs.push_back(Tensor::empty(t.shape(), DType::f32, kMeta));
+  for (const Tensor& y : real) cotangents.push_back(Tensor::empty(y.shape(), DType::f32, kMeta));
+  const Result result = run(row, inputs, cotangents);
+  for (std::size_t i = 0; i < real.size(); ++i) {
+    const Tensor& y = result.outputs[i];
+    if (y.shape() != real[i].shape() || y.device() != kMeta) {
+      return concat(row.name, " on meta: output ", i, " is ", y.shape(), " on ", y.device(),
+                    ", expected ", real[i].shape(), " on meta");
+    }
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& g = result.grads[i];
+    if (!g.defined() || g.shape() != inputs[i].shape() || g.device() != kMeta) {
+      return concat(row.name, " on meta: input ", i, " got no gradient of its shape on meta");
+    }
+  }
+  return "";
+}
+
+}  // namespace duet::test

@@ -1,0 +1,52 @@
+// What the checks of tests/ops/checks.h are built from: random inputs, one forward and backward of
+// a row, comparison with a message that names row, tensor, element, got and expected.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/ops/op_case.h"
+
+namespace duet::test {
+
+// Uniform in [low, high), values that float holds exactly, as contiguous f64.
+Tensor random_tensor(const Shape& shape, double low, double high, std::uint64_t seed);
+// Whole numbers in [-3, 3], as contiguous f64.
+Tensor random_integers(const Shape& shape, std::uint64_t seed);
+// The values of `t` in a new contiguous tensor of another dtype.
+Tensor convert(const Tensor& t, DType dtype);
+Tensors convert(const Tensors& ts, DType dtype);
+std::vector<double> values(const Tensor& t);
+
+Tensors random_inputs(const OpCase& row, std::uint64_t seed = 1);
+// One random cotangent per output of the row on these inputs, f64.
+Tensors random_cotangents(const OpCase& row, const Tensors& inputs, std::uint64_t seed = 2);
+Tensors integer_cotangents(const OpCase& row, const Tensors& inputs, std::uint64_t seed = 3);
+
+// sum_i <outputs[i], weights[i]>, the scalar from which the checks start backward. The gradients it
+// sends are the weights themselves: shared and strided as they are.
+Tensor weighted_sum(const Tensors& outputs, const Tensors& weights);
+
+struct Result {
+  Tensors outputs;
+  Tensors grads;  // one per input; undefined where no gradient arrived
+};
+// Forward without a graph.
+Tensors forward(const OpCase& row, const Tensors& inputs);
+// Forward and backward, every input a leaf of its own.
+Result run(const OpCase& row, const Tensors& inputs, const Tensors& cotangents);
+
+struct Tolerance {
+  double rtol = 0, atol = 0;
+};
+// "" if every element is within atol + rtol * |want| (NaN and infinities must match in place), else
+// "<what>: element [1, 2]: got ..., expected ...".
+std::string compare(const std::string& what, const Tensor& got, const Tensor& want,
+                    Tolerance tolerance);
+// Outputs and gradients of two runs. `what` begins the message.
+std::string compare(const std::string& what, const Result& got, const Result& want,
+                    Tolerance outputs, Tolerance grads);
+std::string compare_bits(const std::string& what, const Result& got, const Result& want);
+
+}  // namespace duet::test

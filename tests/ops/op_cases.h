@@ -1,0 +1,28 @@
+// The table of every op's rows, family by family. A new family adds its declaration and one line of
+// the list.
+#pragma once
+
+#include "tests/ops/op_case.h"
+
+namespace duet::test {
+
+std::vector<OpCase> pointwise_cases();
+std::vector<OpCase> reduce_cases();
+std::vector<OpCase> shape_cases();
+
+inline const std::vector<OpCase>& op_cases() {
+  static const std::vector<OpCase> cases = [] {
+    std::vector<OpCase> all;
+    for (auto family : {
+             pointwise_cases,
+             reduce_cases,
+             shape_cases,
+         }) {
+      for (OpCase& row : family()) all.push_back(std::move(row));
+    }
+    return all;
+  }();
+  return cases;
+}
+
+}  // namespace duet::test

@@ -1,0 +1,103 @@
+#include <cmath>
+#include <limits>
+
+#include "autograd/saved_tensor.h"
+#include "tests/ops/checks.h"
+#include "tests/ops/harness.h"
+
+namespace duet::test {
+namespace {
+
+constexpr Tolerance kF64Oracle{1e-10, 1e-12};
+
+// Takes every cached block, fills it with NaN and gives it back, so that what is allocated next
+// holds NaN. `sizes` are the tensors about to be allocated.
+void poison_free_memory(const Tensors& sizes) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Tensors taken;
+  for (const Tensor& t : sizes) {
+    for (int copies = 0; copies < 4; ++copies) {
+      taken.push_back(Tensor::full(t.shape(), nan, t.dtype()));
+    }
+  }
+  for (std::size_t bytes = 512; bytes <= (1U << 18); bytes *= 2) {
+    const auto n = static_cast<std::int64_t>(bytes / sizeof(float));
+    for (int copies = 0; copies < 4; ++copies) taken.push_back(Tensor::full({n}, nan, DType::f32));
+  }
+  for (int limit = 0; limit < 10'000; ++limit) {
+    const std::size_t free = allocator(kCpu).stats().largest_free;
+    if (free < sizeof(float)) break;
+    taken.push_back(
+        Tensor::full({static_cast<std::int64_t>(free / sizeof(float))}, nan, DType::f32));
+  }
+}
+
+}  // namespace
+
+std::string check_oracle(const OpCase& row) {
+  const Tensors inputs = random_inputs(row);
+  const Tensors cotangents = random_cotangents(row, inputs);
+  const Tensors want = row.oracle(inputs);
+  const Result in_f64 = run(row, inputs, cotangents);
+  std::string fault = compare(row.name + " in f64, oracle", Result{in_f64.outputs, {}},
+                              Result{want, {}}, kF64Oracle, {});
+  if (!fault.empty()) return fault;
+  const Result in_f32 = run(row, convert(inputs, DType::f32), convert(cotangents, DType::f32));
+  for (const Tensor& y : in_f32.outputs) {
+    if (y.dtype() != DType::f32) return concat(row.name, ": f32 inputs give ", y.dtype());
+  }
+  return compare(row.name + " in f32", in_f32, Result{want, in_f64.grads}, {row.rtol, row.atol},
+                 {row.grad_rtol, row.grad_atol});
+}
+
+std::string check_integers(const OpCase& row) {
+  if (!row.exact_on_integers) return "";
+  Tensors inputs;
+  for (const Shape& shape : row.inputs) {
+    inputs.push_back(random_integers(shape, 21 + inputs.size()));
+  }
+  const Tensors cotangents = integer_cotangents(row, inputs);
+  const Result in_f64 = run(row, inputs, cotangents);
+  const Result in_f32 = run(row, convert(inputs, DType::f32), convert(cotangents, DType::f32));
+  const Result want{row.oracle(inputs), in_f64.grads};
+  std::string fault = compare(row.name + " on integers, f64", in_f64, want, {}, {});
+  if (fault.empty()) fault = compare(row.name + " on integers, f32", in_f32, want, {}, {});
+  return fault;
+}
+
+std::string check_same_bits(const OpCase& row) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensors exact = random_inputs(row);
+    const Tensors inputs = convert(exact, dtype);
+    const Tensors cotangents = convert(random_cotangents(row, exact), dtype);
+    const Result first = run(row, inputs, cotangents);
+    Tensors sizes = inputs;
+    sizes.insert(sizes.end(), first.outputs.begin(), first.outputs.end());
+    poison_free_memory(sizes);
+    const Result second = run(row, inputs, cotangents);
+    std::string fault = compare_bits(
+        concat(row.name, ", second run, in memory full of NaN (", dtype, ")"), second, first);
+    if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
+std::string check_saved_bytes(const OpCase& row) {
+  const Tensors exact = random_inputs(row);
+  const Tensors cotangents = convert(random_cotangents(row, exact), DType::f32);
+  Tensors leaves = convert(exact, DType::f32);
+  for (Tensor& t : leaves) set_requires_grad(t);
+  const auto before = static_cast<std::int64_t>(saved_bytes());
+  const Tensors outputs = row.call(leaves);
+  const auto kept = static_cast<std::int64_t>(saved_bytes()) - before;
+  if (kept != row.saved_bytes) {
+    return concat(row.name, ": forward saves ", kept, " bytes for backward, the row states ",
+                  row.saved_bytes);
+  }
+  backward(weighted_sum(outputs, cotangents));
+  const auto left = static_cast<std::int64_t>(saved_bytes()) - before;
+  if (left != 0) return concat(row.name, ": ", left, " saved bytes are still held after backward");
+  return "";
+}
+
+}  // namespace duet::test
