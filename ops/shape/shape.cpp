@@ -169,13 +169,13 @@ Tensor slice(const Tensor& x, int dim, std::int64_t begin, std::int64_t end, std
 
 Tensor cat(const std::vector<Tensor>& parts, int dim) {
   check(!parts.empty(), ErrorKind::shape, "cat: got no parts, expected at least one");
-  Cat op;
+  check_defined("cat", {{"parts[0]", parts[0]}});
+  Cat op{normalize_dim(dim, parts[0].ndim(), "cat"), {}};
   for (std::size_t i = 0; i < parts.size(); ++i) {
     check_defined("cat", {{"parts[0]", parts[0]}, {"a part", parts[i]}});
     check(parts[i].dtype() == parts[0].dtype(), ErrorKind::dtype, "cat: dtypes differ: parts[", i,
           "] is ", parts[i].dtype(), ", parts[0] is ", parts[0].dtype(), "; convert one of them");
     Shape shape = parts[i].shape();
-    op.dim = normalize_dim(dim, parts[0].ndim(), "cat");
     const bool same_rank = shape.ndim() == parts[0].ndim();
     if (same_rank) {
       op.sizes.push_back(shape[op.dim]);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/node.h"
 #include "runtime/memory_ops.h"
 #include "tests/ops/checks.h"
 #include "tests/ops/harness.h"

@@ -120,6 +120,8 @@ std::string check_small_sizes(const OpCase& row) {
     fault = compare(what + " (f32)", in_f32, Result{want, in_f64.grads}, {row.rtol, row.atol},
                     {row.grad_rtol, row.grad_atol});
     if (!fault.empty()) return fault;
+    bool nothing_out = true;
+    for (const Tensor& y : in_f64.outputs) nothing_out = nothing_out && y.numel() == 0;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Tensor& g = in_f64.grads[i];
       if (!g.defined() || g.shape() != inputs[i].shape()) {
@@ -128,7 +130,7 @@ std::string check_small_sizes(const OpCase& row) {
       }
       for (const double v : values(g)) {
         if (!std::isfinite(v)) return concat(what, ": gradient of input ", i, " is ", v);
-        if (n == 0 && v != 0) {
+        if (nothing_out && v != 0) {
           return concat(what, ": gradient of input ", i, " is ", v, ", expected 0");
         }
       }

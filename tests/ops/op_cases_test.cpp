@@ -31,7 +31,7 @@ TEST_P(Ops, Errors) { EXPECT_EQ(check_errors(GetParam()), ""); }
 TEST_P(Ops, Meta) { EXPECT_EQ(check_meta(GetParam()), ""); }
 
 INSTANTIATE_TEST_SUITE_P(Table, Ops, testing::ValuesIn(op_cases()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& row) { return row.param.name; });
 
 }  // namespace
 }  // namespace duet::test

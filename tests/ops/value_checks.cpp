@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "autograd/node.h"
 #include "autograd/saved_tensor.h"
 #include "tests/ops/checks.h"
 #include "tests/ops/harness.h"
