@@ -9,36 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "train/data.h"
 #include "train/optimizer.h"
 #include "train/reporter.h"
-#include "train/run_config.h"
+#include "train/tokenizer.h"
+#include "train/train_state.h"
 
 namespace duet {
-
-struct Transformer;  // models/transformer.h
-
-// Where a run stands, apart from its tensors: what state.json holds.
-struct TrainState {
-  std::int64_t step = 0;     // steps done
-  std::int64_t samples = 0;  // windows consumed: the loader's position
-  std::int64_t tokens = 0;   // targets trained on
-  std::int64_t optimizer_steps = 0;
-  std::int64_t skipped_steps = 0;  // non-finite ones
-  double best_loss = 0;            // of the validation; meaningful when best_step >= 0
-  std::int64_t best_step = -1;
-  std::int64_t windows_per_epoch = 0;
-  std::int64_t threads = 0;
-  bool complete = false;  // the run reached max_iters
-  std::uint64_t seed = 0;
-  std::string run_id;
-  AdamWOptions adamw;
-  ModelConfig model;
-  std::string dtype;
-  std::string tokenizer;  // its name
-  std::string tokenizer_hash;
-  FileIdentity data, val_data;
-};
 
 // Writes checkpoints into one directory, atomically, and prunes those of its own run.
 class CheckpointWriter {
@@ -47,17 +23,20 @@ class CheckpointWriter {
   CheckpointWriter(std::string directory, std::string run_id, std::int64_t keep,
                    Reporter& reporter);
 
-  // Writes one checkpoint, then prunes: the newest max(keep, 2) by step stay, and the one of
-  // best_step. Returns its directory. On failure the temporary directory is removed, the other
-  // checkpoints are untouched, and the error says what was being written.
+  // Writes one checkpoint, then prunes: of this run's, the newest max(keep, 2) by step stay, and
+  // the one of best_step. Returns its directory. On failure the temporary directory is removed, the
+  // other checkpoints are untouched, and the error says what was being written.
   std::string save(const TrainState& state, AdamW& optimizer);
+  // Checkpoints that neither count as kept ones nor are removed: those that a resume rejected.
+  void ignore(std::vector<std::string> names) { ignored_ = std::move(names); }
   // Removes what a killed run left behind (.tmp-*, .trash-*). Requires the run's lock.
   void remove_leftovers();
 
  private:
-  void prune(std::int64_t best_step);
+  void prune(const TrainState& state);
 
   std::string directory_, run_id_;
+  std::vector<std::string> ignored_;
   std::int64_t keep_;
   Reporter& reporter_;
 };
@@ -74,6 +53,8 @@ class CheckpointReader {
   const std::string& directory() const { return directory_; }
   const TrainState& state() const { return state_; }
   const ModelConfig& model_config() const { return state_.model; }
+  // Names of newer checkpoints in the same run that are not good.
+  const std::vector<std::string>& rejected() const { return rejected_; }
   // The tokenizer the run was trained with, checked by its hash.
   std::unique_ptr<Tokenizer> tokenizer() const;
 
@@ -88,6 +69,7 @@ class CheckpointReader {
 
   std::string directory_;
   TrainState state_;
+  std::vector<std::string> rejected_;
 };
 
 // True when `out_dir` holds any checkpoint directory, good or not.

@@ -1,6 +1,7 @@
 // Evaluation: the mean loss over fixed windows of a text.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "train/data.h"
@@ -15,6 +16,7 @@ struct EvalOptions {
   // Targets that count per window: 0 = block_size (windows side by side); less gives every counted
   // target at least block_size - stride tokens of context, at more cost.
   std::int64_t stride = 0;
+  const std::atomic<int>* stop = nullptr;  // not 0: give up between batches
 };
 
 struct EvalResult {
@@ -24,6 +26,7 @@ struct EvalResult {
   std::int64_t tokens = 0;  // targets that counted
   std::int64_t windows = 0;
   std::int64_t window = 0, stride = 0;  // the protocol
+  bool stopped = false;                 // by options.stop; the numbers are of a part
 };
 
 // No dropout, no graph, no change of any random stream. Throws Error(file) for fewer than 2 tokens.

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <span>
 
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops.h"
@@ -27,6 +29,29 @@ auto* advance(Byte* data, std::int64_t elements, DType dtype) {
   return data == nullptr ? data
                          : static_cast<Byte*>(static_cast<Raw*>(data) +
                                               elements * static_cast<std::int64_t>(size_of(dtype)));
+}
+
+// Of each tensor, in f64; 0 for an undefined one. The pieces are fixed, so are the bits.
+std::vector<double> square_sums(const std::vector<Tensor>& tensors) {
+  std::vector<ValuePiece> pieces;
+  std::vector<std::size_t> tensor_of;  // of each piece
+  std::vector<Tensor> alive;           // until the launch returns
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    alive.push_back(contiguous_copy(tensors[i]));
+    const ConstView x = alive.back().view();
+    for_each_piece(x.numel(), [&](std::int64_t at, std::int64_t n) {
+      pieces.push_back({advance(x.data, at, x.dtype), n});
+      tensor_of.push_back(i);
+    });
+  }
+  std::vector<double> of_piece(pieces.size());
+  std::vector<double> sums(tensors.size());
+  if (pieces.empty()) return sums;
+  kernels.launch(alive[0].device(), &OptimizerKernels::square_sums, alive[0].dtype(),
+                 std::span<const ValuePiece>(pieces), of_piece.data());
+  for (std::size_t p = 0; p < pieces.size(); ++p) sums[tensor_of[p]] += of_piece[p];
+  return sums;
 }
 
 }  // namespace
@@ -93,42 +118,32 @@ void AdamW::zero_grad() {
 }
 
 GradientNorm gradient_norm(const std::vector<NamedTensor>& tensors, double max_norm) {
-  std::vector<GradientPiece> pieces;
-  std::vector<std::size_t> tensor_of;  // of each piece
   std::vector<Tensor> gradients;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor gradient = tensors[i].gradient();
-    if (!gradient.defined()) continue;
-    gradients.push_back(contiguous_copy(gradient));
-    const ConstView g = gradients.back().view();
-    for_each_piece(gradient.numel(), [&](std::int64_t at, std::int64_t n) {
-      pieces.push_back({advance(g.data, at, g.dtype), n});
-      tensor_of.push_back(i);
-    });
-  }
+  for (const NamedTensor& t : tensors) gradients.push_back(t.gradient());
+  const std::vector<double> sums = square_sums(gradients);
   GradientNorm norm;
-  if (pieces.empty()) return norm;
-  std::vector<double> sums(pieces.size());
-  const DType dtype = gradients[0].dtype();
-  kernels.launch(gradients[0].device(), &OptimizerKernels::square_sums, dtype,
-                 std::span<const GradientPiece>(pieces), sums.data());
-  std::vector<double> of_tensor(tensors.size());
-  double total = 0;
-  for (std::size_t p = 0; p < pieces.size(); ++p) {
-    of_tensor[tensor_of[p]] += sums[p];
-    total += sums[p];
-  }
-  norm.value = std::sqrt(total);
+  norm.value = std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
   // What one element's square can reach once clipped must fit the second moment.
-  const double limit = dtype == DType::f32 ? static_cast<double>(std::numeric_limits<float>::max())
-                                           : std::numeric_limits<double>::max();
+  const bool narrow = !tensors.empty() && tensors[0].value.dtype() == DType::f32;
+  const double limit = narrow ? static_cast<double>(std::numeric_limits<float>::max())
+                              : std::numeric_limits<double>::max();
   const double clipped = max_norm > 0 ? max_norm * max_norm : limit;
-  for (std::size_t i = 0; i < tensors.size() && norm.first_bad.empty(); ++i) {
-    if (!(std::min(of_tensor[i], clipped) < limit) || !std::isfinite(of_tensor[i])) {
+  for (std::size_t i = 0; i < sums.size() && norm.finite(); ++i) {
+    if (!std::isfinite(sums[i]) || std::min(sums[i], clipped) >= limit) {
       norm.first_bad = tensors[i].name;
     }
   }
   return norm;
+}
+
+std::string first_non_finite(const std::vector<NamedTensor>& tensors) {
+  std::vector<Tensor> values;
+  for (const NamedTensor& t : tensors) values.push_back(t.value);
+  const std::vector<double> sums = square_sums(values);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!std::isfinite(sums[i])) return tensors[i].name;
+  }
+  return {};
 }
 
 double clip_scale(double norm, double max_norm) {

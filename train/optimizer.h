@@ -64,6 +64,9 @@ struct GradientNorm {
 // (0: no clipping); it decides whether squares fit the moments' dtype.
 GradientNorm gradient_norm(const std::vector<NamedTensor>& tensors, double max_norm = 0);
 
+// The name of the first tensor that holds NaN or infinity; empty: none.
+std::string first_non_finite(const std::vector<NamedTensor>& tensors);
+
 // The factor that brings `norm` down to `max_norm`: 1 when it is below, or when max_norm is 0.
 double clip_scale(double norm, double max_norm);
 

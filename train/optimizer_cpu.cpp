@@ -107,10 +107,10 @@ void adamw(DType dtype, std::span<const AdamWPiece> pieces, AdamWScalars scalars
                   [&](std::int64_t i) { update(pieces[static_cast<std::size_t>(i)], scalars); });
 }
 
-void square_sums(DType dtype, std::span<const GradientPiece> pieces, double* sums) {
+void square_sums(DType dtype, std::span<const ValuePiece> pieces, double* sums) {
   const auto f32 = HWY_DYNAMIC_DISPATCH(square_sum_f32);
   parallel_chunks(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i) {
-    const GradientPiece& piece = pieces[static_cast<std::size_t>(i)];
+    const ValuePiece& piece = pieces[static_cast<std::size_t>(i)];
     if (dtype == DType::f32) {
       sums[i] = f32(static_cast<const float*>(piece.data), piece.size);
       return;

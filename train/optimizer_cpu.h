@@ -27,7 +27,7 @@ struct AdamWScalars {
   double v_scale;    // 1 / sqrt(1 - beta2^t)
 };
 
-struct GradientPiece {
+struct ValuePiece {
   const void* data;
   std::int64_t size;
 };
@@ -35,7 +35,7 @@ struct GradientPiece {
 struct OptimizerKernels {
   void (*adamw)(DType dtype, std::span<const AdamWPiece> pieces, AdamWScalars scalars);
   // sums[i] = sum of squares of piece i, in f64.
-  void (*square_sums)(DType dtype, std::span<const GradientPiece> pieces, double* sums);
+  void (*square_sums)(DType dtype, std::span<const ValuePiece> pieces, double* sums);
 };
 
 extern const OptimizerKernels optimizer_cpu;

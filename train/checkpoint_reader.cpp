@@ -1,0 +1,212 @@
+// Loading: the newest good checkpoint, every byte of it verified before anything is used.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "runtime/file_system.h"
+#include "runtime/memory_ops.h"
+#include "runtime/safetensors.h"
+#include "train/checkpoint.h"
+#include "train/checkpoint_files.h"
+
+namespace duet {
+namespace {
+
+constexpr std::int64_t kMaxStateBytes = 1 << 20;
+constexpr std::size_t kListed = 10;  // differences named before only their count is given
+
+// Second moments are sums of squares.
+void check_second_moment(const SafetensorsFile& file, const std::string& name) {
+  const Tensor v = file.load(name);
+  visit_floating(v.dtype(), "checkpoint", [&]<class T>(TypeTag<T>) {
+    const T* data = v.data<T>();
+    for (std::int64_t i = 0; i < v.numel(); ++i) {
+      check(data[i] >= 0 && std::isfinite(data[i]), ErrorKind::file, file.path(), ": ", name, "[",
+            i, "] is ", data[i], ", expected a finite number of 0 or more");
+    }
+  });
+}
+
+void check_moments(const SafetensorsFile& model, const SafetensorsFile& optimizer) {
+  for (const std::string& name : model.names()) {
+    const SafetensorsEntry& weight = model.entry(name);
+    for (const char* moment : {kFirstMoment, kSecondMoment}) {
+      const SafetensorsEntry* entry = optimizer.find(name + moment);
+      check(entry != nullptr, ErrorKind::file, optimizer.path(), ": tensor ", name, moment,
+            " is missing");
+      check(entry->shape == weight.shape && entry->stored_dtype == weight.stored_dtype,
+            ErrorKind::file, optimizer.path(), ": ", name, moment, " is ", entry->stored_dtype, " ",
+            entry->shape, ", the weight is ", weight.stored_dtype, " ", weight.shape);
+    }
+    check_second_moment(optimizer, name + kSecondMoment);
+  }
+  check(optimizer.names().size() == 2 * model.names().size(), ErrorKind::file, optimizer.path(),
+        ": got ", optimizer.names().size(), " tensors, expected ", 2 * model.names().size());
+}
+
+// Weights and moments must say that they are of the state's step.
+void check_step(const SafetensorsFile& file, const TrainState& state) {
+  const auto found = file.metadata().find("step");
+  const std::string step = found == file.metadata().end() ? "none" : found->second;
+  check(step == std::to_string(state.step), ErrorKind::file, file.path(),
+        ": the tensors are of step ", step, ", the state is of step ", state.step);
+}
+
+TrainState verify(const CheckpointCandidate& candidate, bool with_optimizer, Reporter& reporter) {
+  check(candidate.manifest.has_value(), ErrorKind::file, candidate.reason);
+  const Manifest& manifest = *candidate.manifest;
+  const std::string& directory = candidate.path;
+  const std::string moments = concat(directory, "/", kOptimizerFile);
+  check(!with_optimizer || file_system().exists(moments), ErrorKind::file, directory,
+        ": weights only, there is no ", kOptimizerFile,
+        "; to start a new run from them, use --init_from ", directory);
+  verify_file(manifest, directory, kStateFile);
+  verify_file(manifest, directory, kModelFile);
+  if (with_optimizer) verify_file(manifest, directory, kOptimizerFile);
+  for (const std::string& name : file_system().list_directory(directory)) {
+    if (name != kManifestFile && !manifest.files.contains(name)) {
+      reporter.on_notice(concat(directory, "/", name, " is not in the manifest; ignored"));
+    }
+  }
+  const std::string state_path = concat(directory, "/", kStateFile);
+  TrainState state = parse_state(file_system().read_file(state_path, kMaxStateBytes), state_path);
+  check(state.step == manifest.step && state.run_id == manifest.run_id, ErrorKind::file, state_path,
+        ": it is of step ", state.step, " of run ", printable(state.run_id),
+        ", the manifest is of step ", manifest.step, " of run ", printable(manifest.run_id));
+  const SafetensorsFile model = SafetensorsFile::open(concat(directory, "/", kModelFile));
+  check_step(model, state);
+  if (with_optimizer) {
+    const SafetensorsFile optimizer = SafetensorsFile::open(moments);
+    check_step(optimizer, state);
+    check_moments(model, optimizer);
+  }
+  return state;
+}
+
+// Throws one Error(file) that lists the differences, if there are any.
+void throw_differences(const std::string& path, const std::vector<std::string>& lines) {
+  if (lines.empty()) return;
+  std::string text = concat(path, ": ", lines.size(), " tensors do not fit the model:");
+  for (std::size_t i = 0; i < std::min(lines.size(), kListed); ++i) text += "\n  " + lines[i];
+  if (lines.size() > kListed) text += concat("\n  and ", lines.size() - kListed, " more");
+  throw Error(ErrorKind::file, text + "\nnothing was loaded; give the model the file's shape");
+}
+
+// Reads every wanted tensor, once all names and shapes are known to fit.
+void load_tensors(const SafetensorsFile& file,
+                  const std::vector<std::pair<std::string, Tensor>>& wanted, const char* owner) {
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : wanted) {
+    const SafetensorsEntry* entry = file.find(name);
+    if (entry == nullptr) {
+      lines.push_back(concat(name, ": missing in the file, the model wants ", value.shape()));
+    } else if (entry->shape != value.shape()) {
+      lines.push_back(concat(name, ": the file has ", entry->stored_dtype, " ", entry->shape, ", ",
+                             owner, " wants ", value.dtype(), " ", value.shape()));
+    } else if (!entry->dtype || !is_floating(*entry->dtype)) {
+      lines.push_back(concat(name, ": the file has ", entry->stored_dtype, ", ", owner, " wants ",
+                             value.dtype()));
+    }
+  }
+  for (const std::string& name : file.names()) {
+    const auto same = [&](const auto& pair) { return pair.first == name; };
+    if (std::none_of(wanted.begin(), wanted.end(), same)) {
+      lines.push_back(concat(printable(name), ": extra in the file, the model has none"));
+    }
+  }
+  throw_differences(file.path(), lines);
+  for (const auto& [name, value] : wanted) {
+    Tensor target = value;
+    file.read_into(name, target);
+  }
+}
+
+void load_weights_from(const std::string& path, const std::vector<NamedTensor>& tensors) {
+  std::vector<std::pair<std::string, Tensor>> wanted;
+  for (const NamedTensor& t : tensors) wanted.emplace_back(t.name, t.value);
+  load_tensors(SafetensorsFile::open(path), wanted, "the model");
+}
+
+}  // namespace
+
+CheckpointReader CheckpointReader::open(const std::string& path, Reporter& reporter,
+                                        bool with_optimizer) {
+  FileSystem& files = file_system();
+  check(files.exists(path), ErrorKind::file, path,
+        ": there is nothing of this name; expected a run "
+        "directory or a checkpoint");
+  check(files.is_directory(path), ErrorKind::file, path,
+        ": not a directory; expected a run directory or a checkpoint");
+  if (files.exists(concat(path, "/", kManifestFile))) {
+    CheckpointCandidate one{path, path, 0, 1, read_manifest(path), ""};
+    return CheckpointReader(path, verify(one, with_optimizer, reporter));
+  }
+  const std::string inside = path + "/checkpoints";
+  const auto candidates = list_checkpoints(files.is_directory(inside) ? inside : path);
+  check(!candidates.empty(), ErrorKind::file, path,
+        ": there is no checkpoint; expected a run directory with checkpoints/step_*, or one of "
+        "those (train writes them)");
+  std::vector<std::string> rejected;
+  for (const CheckpointCandidate& candidate : candidates) {
+    try {
+      CheckpointReader reader(candidate.path, verify(candidate, with_optimizer, reporter));
+      reader.rejected_ = std::move(rejected);
+      return reader;
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::memory) throw;
+      rejected.push_back(candidate.name);
+      reporter.on_notice(concat("checkpoint ", candidate.name, " is not usable: ", e.what()));
+    }
+  }
+  throw Error(ErrorKind::file, concat(path, ": none of its ", candidates.size(),
+                                      " checkpoints is good; the reasons are above"));
+}
+
+std::unique_ptr<Tokenizer> CheckpointReader::tokenizer() const {
+  std::unique_ptr<Tokenizer> found;
+  for (const char* place : {"/tokenizer.json", "/../../tokenizer.json"}) {
+    if (file_system().exists(directory_ + place)) {
+      found = open_tokenizer(directory_ + place);
+      break;
+    }
+  }
+  if (found == nullptr && state_.tokenizer == "byte") found = make_byte_tokenizer();
+  check(found != nullptr, ErrorKind::file, directory_,
+        ": its tokenizer.json is missing; expected "
+        "it in the run's directory");
+  check(found->hash() == state_.tokenizer_hash, ErrorKind::file, directory_,
+        ": the tokenizer is not the one of the run: expected hash ", state_.tokenizer_hash,
+        ", found ", found->hash());
+  return found;
+}
+
+void CheckpointReader::load_weights(const std::vector<NamedTensor>& tensors) const {
+  load_weights_from(concat(directory_, "/", kModelFile), tensors);
+}
+
+void CheckpointReader::load_optimizer(AdamW& optimizer) const {
+  std::vector<std::pair<std::string, Tensor>> wanted;
+  for (std::size_t i = 0; i < optimizer.tensors().size(); ++i) {
+    const std::string& name = optimizer.tensors()[i].name;
+    wanted.emplace_back(name + kFirstMoment, optimizer.first_moment(i));
+    wanted.emplace_back(name + kSecondMoment, optimizer.second_moment(i));
+  }
+  load_tensors(SafetensorsFile::open(concat(directory_, "/", kOptimizerFile)), wanted,
+               "the optimizer");
+  optimizer.set_steps(state_.optimizer_steps);
+}
+
+bool has_checkpoints(const std::string& out_dir) {
+  return !list_checkpoints(out_dir + "/checkpoints").empty();
+}
+
+void load_initial_weights(const std::string& path, const std::vector<NamedTensor>& tensors,
+                          Reporter& reporter) {
+  if (file_system().type(path) == FileType::regular) {
+    load_weights_from(path, tensors);
+    return;
+  }
+  CheckpointReader::open(path, reporter).load_weights(tensors);
+}
+
+}  // namespace duet

@@ -1,0 +1,90 @@
+#include "train/run_checks.h"
+
+#include <cmath>
+
+#include "runtime/error.h"
+#include "runtime/printable.h"
+
+namespace duet {
+namespace {
+
+void compare_file(const char* key, const FileIdentity& saved, const FileIdentity& now) {
+  check(saved.bytes == now.bytes && saved.hash == now.hash, ErrorKind::file, key, ": ",
+        now.path.empty() ? "(none)" : now.path, " is not the file that the run began with: got ",
+        now.bytes, " bytes, hash ", now.hash, ", expected ", saved.bytes, " bytes, hash ",
+        printable(saved.hash), " (", printable(saved.path), "); restore it, or start a new run");
+}
+
+}  // namespace
+
+DType training_dtype(const RunConfig& config) {
+  check(config.device == "auto" || config.device == "cpu", ErrorKind::device,
+        "device: ", config.device, " is not in this build: got --device ", config.device,
+        ", expected auto or cpu; CUDA is not supported by this version");
+  if (config.dtype == "float32") return DType::f32;
+  if (config.dtype == "float64") return DType::f64;
+  check(config.dtype != "bfloat16", ErrorKind::usage,
+        "dtype: bfloat16 has no kernels on the CPU in this version: got --dtype bfloat16, expected "
+        "float32");
+  throw Error(ErrorKind::usage, concat("dtype: got \"", config.dtype, "\", expected float32"));
+}
+
+void check_config(const RunConfig& c) {
+  const auto at_least = [](const char* key, std::int64_t value, std::int64_t low) {
+    check(value >= low, ErrorKind::usage, key, ": got ", value, ", expected ", low, " or more");
+  };
+  at_least("batch_size", c.batch_size, 1);
+  at_least("gradient_accumulation_steps", c.gradient_accumulation_steps, 1);
+  check(c.gradient_accumulation_steps <= 65'536, ErrorKind::usage,
+        "gradient_accumulation_steps: got ", c.gradient_accumulation_steps,
+        ", expected at most 65536");
+  at_least("max_iters", c.max_iters, 0);
+  check(c.max_iters <= 4'294'967'295, ErrorKind::usage, "max_iters: got ", c.max_iters,
+        ", expected at most 4294967295");
+  at_least("warmup_iters", c.warmup_iters, 0);
+  at_least("eval_interval", c.eval_interval, 0);
+  at_least("eval_iters", c.eval_iters, 0);
+  at_least("save_interval", c.save_interval, 0);
+  at_least("keep", c.keep, 1);
+  at_least("max_nonfinite_steps", c.max_nonfinite_steps, 1);
+  check(std::isfinite(c.learning_rate) && c.learning_rate >= 0, ErrorKind::usage,
+        "learning_rate: got ", c.learning_rate, ", expected a number of 0 or more");
+  check(std::isfinite(c.grad_clip) && c.grad_clip >= 0, ErrorKind::usage, "grad_clip: got ",
+        c.grad_clip, ", expected 0 (off) or a positive number");
+}
+
+void check_resume(const RunConfig& config, const TrainState& saved, const TrainState& now,
+                  Reporter& reporter) {
+  ModelConfig model = now.model;
+  model.recompute = saved.model.recompute;  // changes memory, not results
+  model.dropout = saved.model.dropout;      // a choice of training, not of shape
+  std::string lines;
+  for (const std::string& line : differences(saved.model, model)) lines += "\n  " + line;
+  check(lines.empty(), ErrorKind::usage, config.out_dir,
+        ": the model differs from the checkpoint's (checkpoint and now):", lines,
+        "\nresume with the same model, or start a new run");
+  check(saved.dtype == now.dtype, ErrorKind::usage, config.out_dir, ": the checkpoint is ",
+        printable(saved.dtype), ", the run is ", now.dtype, "; resume with the same dtype");
+  check(saved.tokenizer_hash == now.tokenizer_hash, ErrorKind::file, config.tokenizer,
+        ": the tokenizer is not the one of the run: expected hash ",
+        printable(saved.tokenizer_hash), ", found ", now.tokenizer_hash);
+  compare_file("data", saved.data, now.data);
+  compare_file("val_data", saved.val_data, now.val_data);
+  check(saved.windows_per_epoch == now.windows_per_epoch, ErrorKind::file, config.out_dir,
+        ": the loader of the checkpoint had ", saved.windows_per_epoch,
+        " windows an epoch, the data gives ", now.windows_per_epoch,
+        "; the checkpoint is of other data");
+  const auto announce_change = [&](const char* key, auto before, auto after) {
+    if (before != after)
+      reporter.on_notice(concat("resume: ", key, " was ", before, ", now ", after));
+  };
+  announce_change("dropout", saved.model.dropout, now.model.dropout);
+  announce_change("seed (another order of the data from here on)", saved.seed, now.seed);
+  announce_change("beta1 (moments and step count are kept)", saved.adamw.beta1, now.adamw.beta1);
+  announce_change("beta2 (moments and step count are kept)", saved.adamw.beta2, now.adamw.beta2);
+  announce_change("adam_eps", saved.adamw.eps, now.adamw.eps);
+  announce_change("weight_decay", saved.adamw.weight_decay, now.adamw.weight_decay);
+  announce_change("threads (results may differ in the last bits)", saved.threads, now.threads);
+}
+
+}  // namespace duet

@@ -1,0 +1,70 @@
+// One optimizer step, and its peak memory walked on meta.
+#include <cmath>
+#include <limits>
+
+#include "models/transformer.h"
+#include "runtime/allocator.h"
+#include "train/trainer.h"
+
+namespace duet {
+namespace {
+
+// On meta there are no numbers.
+double value_of(const Tensor& loss) {
+  return loss.device().type == DeviceType::meta ? 0.0 : loss.item();
+}
+
+}  // namespace
+
+StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& config,
+                      std::int64_t step, double lr, const std::vector<Batch>& micro_batches,
+                      const StepHooks& hooks) {
+  StepResult result;
+  for (const Batch& batch : micro_batches) result.tokens += batch.counted;
+  // Each micro-batch's loss is divided by the targets of all of them, so that every target weighs
+  // the same: the mean of means would favour short micro-batches.
+  LinearCrossEntropyOptions options;
+  options.ignore_index = kIgnoredTarget;
+  options.normalizer = static_cast<double>(result.tokens);
+  optimizer.zero_grad();
+  for (std::size_t micro = 0; micro < micro_batches.size(); ++micro) {
+    const ForwardContext context{config.seed, static_cast<std::uint32_t>(step),
+                                 static_cast<std::uint16_t>(micro), /*training=*/true};
+    const Tensor loss =
+        model.loss(micro_batches[micro].ids, micro_batches[micro].targets, options, context);
+    result.loss += value_of(loss);
+    backward(loss);
+  }
+  if (hooks.after_backward) hooks.after_backward(step, optimizer.tensors());
+  const GradientNorm norm = gradient_norm(optimizer.tensors(), config.grad_clip);
+  result.grad_norm = norm.value;
+  if (!std::isfinite(result.loss) || !norm.finite()) {
+    result.skipped = true;
+    result.reason = norm.finite() ? concat("the loss is ", result.loss)
+                                  : concat("the gradient of ", norm.first_bad,
+                                           " is not finite or too large (loss ", result.loss, ")");
+  } else {
+    optimizer.step(lr, clip_scale(norm.value, config.grad_clip));
+  }
+  optimizer.zero_grad();
+  return result;
+}
+
+std::uint64_t planned_peak_bytes(const RunConfig& config, const ModelConfig& shape) {
+  Allocator& meta = allocator(kMeta);
+  const std::size_t before = meta.stats().allocated;
+  meta.reset_peak();
+  const DType dtype = config.dtype == "float64" ? DType::f64 : DType::f32;
+  Transformer model(shape, dtype, kMeta);
+  AdamW optimizer(named_tensors(model), {});
+  const Shape batch_shape{config.batch_size, shape.block_size};
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < config.gradient_accumulation_steps; ++i) {
+    batches.push_back({Tensor::empty(batch_shape, DType::i32, kMeta),
+                       Tensor::empty(batch_shape, DType::i32, kMeta), batch_shape.numel()});
+  }
+  train_step(model, optimizer, config, 0, config.learning_rate, batches);
+  return meta.stats().peak_allocated - before;
+}
+
+}  // namespace duet

@@ -1,0 +1,330 @@
+#include "train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "models/flops.h"
+#include "models/transformer.h"
+#include "runtime/allocator.h"
+#include "runtime/cpu/parallel.h"
+#include "runtime/file_system.h"
+#include "train/checkpoint.h"
+#include "train/checkpoint_files.h"
+#include "train/evaluate.h"
+#include "train/run_checks.h"
+#include "train/run_directory.h"
+#include "train/schedule.h"
+
+namespace duet {
+namespace {
+
+AdamWOptions adamw_of(const RunConfig& c) { return {c.beta1, c.beta2, c.adam_eps, c.weight_decay}; }
+
+Reporter& silent() {
+  static Reporter reporter;
+  return reporter;
+}
+
+// One run, from a checked configuration to its last checkpoint.
+class Run {
+ public:
+  Run(const RunConfig& config, const TrainContext& context)
+      : config_(config),
+        context_(context),
+        reporter_(context.reporter == nullptr ? silent() : *context.reporter) {}
+
+  TrainResult operator()();
+
+ private:
+  bool is_complete(TrainResult& result);
+  void prepare();
+  void build();
+  void resume(const CheckpointReader& checkpoint);
+  void refuse_existing() const;
+  void announce() const;
+  void one_step();
+  bool evaluate_now();
+  void save();
+  int stop_signal() const {
+    return context_.stop_signal == nullptr ? 0 : context_.stop_signal->load();
+  }
+  bool due(std::int64_t interval) const { return interval > 0 && state_.step % interval == 0; }
+  bool at_end() const { return state_.step >= config_.max_iters; }
+  bool eval_due() const {
+    return config_.eval_interval > 0 && state_.last_eval_step != state_.step &&
+           (at_end() || due(config_.eval_interval));
+  }
+
+  RunConfig config_;
+  const TrainContext& context_;
+  Reporter& reporter_;
+  DType dtype_ = DType::f32;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  Dataset data_;
+  std::optional<RunDirectory> directory_;
+  std::optional<Transformer> model_;
+  std::optional<AdamW> optimizer_;
+  std::optional<WindowOrder> order_;
+  std::optional<CheckpointWriter> writer_;
+  TrainState state_;
+  std::string resumed_from_;
+  std::uint64_t planned_bytes_ = 0;
+  TrainResult result_;
+  bool best_unsaved_ = false;  // the last evaluation was the best so far
+  bool unsaved_ = true;        // state_ or weights changed since the last checkpoint
+};
+
+// A finished run is left as it is, down to the last byte.
+bool Run::is_complete(TrainResult& result) {
+  if (!config_.resume) return false;
+  const auto candidates = list_checkpoints(config_.out_dir + "/checkpoints");
+  if (candidates.empty() || candidates[0].step < config_.max_iters) return false;
+  Reporter quiet;  // rejected checkpoints are named when the run goes on
+  const CheckpointReader newest = CheckpointReader::open(config_.out_dir, quiet, true);
+  const bool owes_evaluation =
+      config_.eval_interval > 0 && newest.state().last_eval_step != newest.state().step;
+  if (newest.state().step < config_.max_iters || owes_evaluation) return false;
+  reporter_.on_notice(concat("already complete: ", newest.directory(), " is step ",
+                             newest.state().step, " of ", config_.max_iters,
+                             "; raise max_iters to go on"));
+  result.already_complete = true;
+  result.step = newest.state().step;
+  result.best_loss = newest.state().best_loss;
+  result.best_step = newest.state().best_step;
+  result.skipped_steps = newest.state().skipped_steps;
+  result.checkpoint = newest.directory();
+  return true;
+}
+
+void Run::refuse_existing() const {
+  check(config_.resume || !has_run(config_.out_dir), ErrorKind::usage, config_.out_dir,
+        ": it already holds a run; add --resume to go on with it, or choose another out_dir");
+}
+
+// Everything that can be refused without writing.
+void Run::prepare() {
+  refuse_existing();
+  check(!config_.resume || file_system().exists(config_.out_dir), ErrorKind::usage, config_.out_dir,
+        ": there is no run to resume; leave out --resume to start one");
+  tokenizer_ = open_tokenizer(config_.tokenizer);
+  config_.model = resolve_model(config_, *tokenizer_);
+  validate(config_.model);
+  data_ = load_dataset(config_, *tokenizer_);
+  planned_bytes_ = planned_peak_bytes(config_, config_.model);
+}
+
+void Run::build() {
+  std::optional<CheckpointReader> checkpoint;
+  if (config_.resume && has_checkpoints(config_.out_dir)) {
+    checkpoint = CheckpointReader::open(config_.out_dir, reporter_, /*with_optimizer=*/true);
+  } else if (config_.resume) {
+    reporter_.on_notice(concat(config_.out_dir, " has no checkpoint yet; starting at step 0"));
+  }
+  const auto tokens = static_cast<std::int64_t>(data_.train.tokens.size());
+  order_.emplace(tokens, config_.model.block_size, config_.seed);
+  state_.run_id = checkpoint ? checkpoint->state().run_id : make_run_id();
+  state_.model = config_.model;
+  state_.seed = config_.seed;
+  state_.adamw = adamw_of(config_);
+  state_.dtype = name(dtype_);
+  state_.threads = num_threads();
+  state_.tokenizer = tokenizer_->name();
+  state_.tokenizer_hash = tokenizer_->hash();
+  state_.data = data_.data;
+  state_.val_data = data_.val_data;
+  state_.windows_per_epoch = order_->windows_per_epoch();
+
+  if (checkpoint) check_resume(config_, checkpoint->state(), state_, reporter_);
+
+  model_.emplace(config_.model, dtype_);
+  optimizer_.emplace(named_tensors(*model_), state_.adamw);
+  writer_.emplace(directory_->path("checkpoints"), state_.run_id, config_.keep, reporter_);
+  writer_->remove_leftovers();
+  if (checkpoint) {
+    resume(*checkpoint);
+  } else if (config_.init_from == "scratch") {
+    model_->initialize(config_.seed);
+  } else {
+    load_initial_weights(config_.init_from, optimizer_->tensors(), reporter_);
+  }
+  const std::string bad = first_non_finite(optimizer_->tensors());
+  check(bad.empty(), ErrorKind::file, checkpoint ? checkpoint->directory() : config_.init_from,
+        ": ", bad, " holds NaN or infinity; training cannot start from it");
+}
+
+void Run::resume(const CheckpointReader& checkpoint) {
+  const TrainState& saved = checkpoint.state();
+  checkpoint.load_weights(optimizer_->tensors());
+  checkpoint.load_optimizer(*optimizer_);
+  writer_->ignore(checkpoint.rejected());
+  state_.step = saved.step;
+  state_.samples = saved.samples;
+  state_.tokens = saved.tokens;
+  state_.skipped_steps = saved.skipped_steps;
+  state_.skipped_in_row = saved.skipped_in_row;
+  state_.last_eval_step = saved.last_eval_step;
+  state_.best_step = saved.best_step;
+  state_.best_loss = saved.best_loss;
+  unsaved_ = false;
+  resumed_from_ = checkpoint.directory();
+  result_.checkpoint = resumed_from_;
+}
+
+void Run::announce() const {
+  StartReport start;
+  start.step = state_.step;
+  start.tokens = state_.tokens;
+  start.resumed_from = resumed_from_;
+  start.model = config_.model;
+  start.device = "cpu";
+  start.dtype = config_.dtype;
+  start.tokenizer = state_.tokenizer;
+  start.threads = state_.threads;
+  for (const NamedTensor& t : optimizer_->tensors()) {
+    start.parameters += t.value.numel();
+    if (t.name.find("coupling.") != std::string::npos) {
+      start.coupling_parameters += t.value.numel();
+    }
+  }
+  start.tokens_per_step =
+      config_.batch_size * config_.model.block_size * config_.gradient_accumulation_steps;
+  start.train_tokens = static_cast<std::int64_t>(data_.train.tokens.size());
+  start.val_tokens = static_cast<std::int64_t>(data_.val.tokens.size());
+  start.planned_bytes = planned_bytes_;
+  reporter_.on_start(start);
+}
+
+void Run::one_step() {
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < config_.gradient_accumulation_steps; ++i) {
+    batches.push_back(training_batch(data_.train.tokens, *order_,
+                                     state_.samples + i * config_.batch_size, config_.batch_size,
+                                     config_.model.block_size));
+  }
+  const double lr = learning_rate(schedule_of(config_), state_.step);
+  const StepResult step =
+      train_step(*model_, *optimizer_, config_, state_.step, lr, batches, context_.hooks);
+  const std::int64_t first_sample = state_.samples;
+  state_.samples += config_.batch_size * config_.gradient_accumulation_steps;
+  state_.optimizer_steps = optimizer_->steps();
+  ++state_.step;
+  unsaved_ = true;
+  if (step.skipped) {
+    ++state_.skipped_steps;
+    ++state_.skipped_in_row;
+    reporter_.on_notice(concat("step ", state_.step, " was skipped: ", step.reason, "; windows ",
+                               first_sample, " to ", state_.samples - 1, "; ",
+                               state_.skipped_in_row, " in a row, the run stops at ",
+                               config_.max_nonfinite_steps));
+  } else {
+    state_.skipped_in_row = 0;
+    state_.tokens += step.tokens;
+    result_.last_loss = step.loss;
+  }
+  StepReport report;
+  report.step = state_.step;
+  report.max_iters = config_.max_iters;
+  report.tokens = state_.tokens;
+  report.loss = step.skipped ? std::nan("") : step.loss;
+  report.grad_norm = step.grad_norm;
+  report.lr = lr;
+  report.step_tokens = step.tokens;
+  report.flops = flops_per_token(config_.model, config_.model.block_size) *
+                 static_cast<double>(config_.batch_size * config_.model.block_size *
+                                     config_.gradient_accumulation_steps);
+  report.memory_bytes = allocator(kCpu).stats().peak_allocated;
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  reporter_.on_step(report);
+  check(state_.skipped_in_row < config_.max_nonfinite_steps, ErrorKind::non_finite,
+        "train: stopped at step ", state_.step, ": ", state_.skipped_in_row,
+        " steps in a row were not finite, the last because ", step.reason,
+        "; the newest checkpoint is ", result_.checkpoint.empty() ? "none" : result_.checkpoint,
+        "; lower learning_rate, or look at windows ", first_sample, " to ", state_.samples - 1);
+}
+
+// False when a stop signal cut the evaluation off.
+bool Run::evaluate_now() {
+  EvalOptions options;
+  options.batch_size = config_.batch_size;
+  options.batches = config_.eval_iters;
+  options.stop = context_.stop_signal;
+  const EvalResult eval = evaluate(*model_, data_.val, options);
+  if (eval.stopped) return false;
+  state_.last_eval_step = state_.step;
+  unsaved_ = true;
+  // NaN is never the best.
+  const bool best =
+      std::isfinite(eval.loss) && (state_.best_step < 0 || eval.loss < state_.best_loss);
+  if (best) {
+    state_.best_loss = eval.loss;
+    state_.best_step = state_.step;
+  }
+  best_unsaved_ = best && state_.step > 0;
+  EvalReport report{state_.step,
+                    state_.tokens,
+                    eval.loss,
+                    eval.ppl,
+                    eval.bits_per_byte,
+                    best,
+                    model_->coupling_step_sizes()};
+  reporter_.on_eval(report);
+  return true;
+}
+
+void Run::save() {
+  if (!unsaved_) return;
+  result_.checkpoint = writer_->save(state_, *optimizer_);
+  unsaved_ = false;
+  best_unsaved_ = false;
+}
+
+TrainResult Run::operator()() {
+  dtype_ = training_dtype(config_);
+  check_config(config_);
+  if (is_complete(result_)) return result_;
+  prepare();
+  if (config_.threads > 0) set_num_threads(static_cast<int>(config_.threads));
+  directory_.emplace(config_.out_dir);
+  refuse_existing();  // another run may have come and gone since
+  build();
+  for (const auto& [file, content] : context_.run_files) directory_->write(file, content);
+  directory_->write("tokenizer.json", tokenizer_->json());
+  announce();
+  const std::int64_t save_interval =
+      config_.save_interval > 0 ? config_.save_interval : config_.eval_interval;
+  while (true) {
+    // Evaluation and saving of the steps done so far; a resumed run may still owe the evaluation.
+    bool stop = stop_signal() != 0;
+    if (!stop && eval_due()) stop = !evaluate_now();
+    if (stop || at_end() || best_unsaved_ || (due(save_interval) && state_.step > 0)) save();
+    if (stop || at_end()) break;
+    one_step();
+  }
+  result_.step = state_.step;
+  result_.signal = at_end() && !eval_due() ? 0 : stop_signal();
+  result_.best_loss = state_.best_loss;
+  result_.best_step = state_.best_step;
+  result_.skipped_steps = state_.skipped_steps;
+  return result_;
+}
+
+}  // namespace
+
+ModelConfig resolve_model(const RunConfig& config, const Tokenizer& tokenizer) {
+  ModelConfig model = config.model;
+  const std::int64_t needed = tokenizer.vocab_size();
+  if (model.vocab_size == 0) model.vocab_size = needed;
+  check(model.vocab_size >= needed, ErrorKind::usage, "vocab_size: got ", model.vocab_size,
+        ", expected at least the tokenizer's ", needed, "; leave the key out to take that");
+  model.valid_vocab = model.vocab_size > needed ? needed : 0;
+  return model;
+}
+
+TrainResult train(const RunConfig& config, const TrainContext& context) {
+  return Run(config, context)();
+}
+
+}  // namespace duet
