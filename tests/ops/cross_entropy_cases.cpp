@@ -30,7 +30,8 @@ Tensor targets_for(const Tensor& input, std::int64_t vocab, const Losses& option
 }
 
 // logits[n * stride + v], v < vocab
-Tensors loss_of(const double* logits, std::int64_t rows, std::int64_t vocab, const Losses& options) {
+Tensors loss_of(const double* logits, std::int64_t rows, std::int64_t vocab,
+                const Losses& options) {
   double total = 0, counted = 0;
   for (std::int64_t n = 0; n < rows; ++n) {
     const std::int64_t target = target_of(n, vocab, options.ignore_index);
@@ -107,7 +108,8 @@ Losses options(std::int64_t ignore_index, double normalizer, std::int64_t valid_
 std::vector<OpCase> cross_entropy_cases() {
   OpCase plain = cross_entropy_row("cross_entropy", {6, 9}, {}, DType::i64);
   plain.golden = "cross_entropy";
-  return {plain, cross_entropy_row("cross_entropy_options", {2, 3, 37}, options(5, 4.5, 0), DType::i32),
+  return {plain,
+          cross_entropy_row("cross_entropy_options", {2, 3, 37}, options(5, 4.5, 0), DType::i32),
           cross_entropy_row("cross_entropy_1d", {9}, {}, DType::i64)};
 }
 

@@ -99,13 +99,13 @@ std::vector<OpCase> matmul_cases() {
   };
   for (OpCase& row : rows) row.golden = row.name;
   rows.push_back(matmul_row("matmul_square", {4, 4}, {4, 4}));
+  rows.back().empty_ok = false;  // dim 0 of b is the inner size
   rows.push_back(matmul_row("matmul_shared_right", {2, 3, 4, 5}, {5, 6}));
   rows.push_back(matmul_row("matmul_shared_left", {4, 5}, {2, 3, 5, 6}));
   rows.push_back(matmul_row("matmul_outer", {5, 1}, {1, 6}));
   rows.push_back(matmul_row("matmul_tiles", {35, 67}, {67, 66}));
   rows.push_back(linear_row("linear_1d", {7}, 5, true));
-  // Size 0 in dim 0 of a 1-d x would be its width.
-  rows.back().empty_ok = false;
+  rows.back().empty_ok = false;  // dim 0 of x is its width
   rows.push_back(linear_row("linear_one_output", {6, 7}, 1, true));
   rows.push_back(linear_row("linear_wide", {70, 33}, 65, true));
   return rows;

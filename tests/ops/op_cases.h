@@ -9,6 +9,10 @@ namespace duet::test {
 std::vector<OpCase> pointwise_cases();
 std::vector<OpCase> reduce_cases();
 std::vector<OpCase> shape_cases();
+std::vector<OpCase> linear_cross_entropy_cases();
+std::vector<OpCase> cross_entropy_cases();
+std::vector<OpCase> embedding_cases();
+std::vector<OpCase> matmul_cases();
 
 inline const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> cases = [] {
@@ -17,6 +21,10 @@ inline const std::vector<OpCase>& op_cases() {
              pointwise_cases,
              reduce_cases,
              shape_cases,
+             linear_cross_entropy_cases,
+             cross_entropy_cases,
+             embedding_cases,
+             matmul_cases,
          }) {
       for (OpCase& row : family()) all.push_back(std::move(row));
     }
