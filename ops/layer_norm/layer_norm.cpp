@@ -1,6 +1,7 @@
 #include "ops/layer_norm/layer_norm.h"
 
 #include "autograd/op.h"
+#include "ops/check_inputs.h"
 #include "ops/ops.h"
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops.h"
@@ -52,25 +53,20 @@ struct LayerNorm {
   }
 };
 
-void check_parameter(const char* what, const Tensor& x, const Tensor& p) {
-  check(p.dtype() == x.dtype(), ErrorKind::dtype, "layer_norm: ", what, " is ", p.dtype(),
-        ", expected ", x.dtype(), " as x");
-  check(p.device() == x.device(), ErrorKind::device, "layer_norm: ", what, " is on ", p.device(),
-        ", expected ", x.device(), " as x");
-  check(p.shape() == Shape{x.size(-1)}, ErrorKind::shape, "layer_norm: ", what, " is ", p.shape(),
-        ", expected ", Shape{x.size(-1)}, ", the last size of x ", x.shape());
+void check_size(const char* what, const Tensor& x, const Tensor& parameter) {
+  check(parameter.shape() == Shape{x.size(-1)}, ErrorKind::shape, "layer_norm: ", what, " is ",
+        parameter.shape(), ", expected ", Shape{x.size(-1)}, ", the last size of x ", x.shape());
 }
 
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  check(x.defined() && weight.defined(), ErrorKind::shape,
-        "layer_norm: x or weight is an undefined tensor; only the bias may be left out");
-  visit_floating(x.dtype(), "layer_norm", [](auto) {});
+  check_inputs("layer_norm", {{"x", x}, {"weight", weight}});
+  if (bias.defined()) check_inputs("layer_norm", {{"x", x}, {"bias", bias}});
   check(x.ndim() >= 1, ErrorKind::shape, "layer_norm: x has no dimension to normalise: got ",
         x.shape(), ", expected [..., C]");
-  check_parameter("weight", x, weight);
-  if (bias.defined()) check_parameter("bias", x, bias);
+  check_size("weight", x, weight);
+  if (bias.defined()) check_size("bias", x, bias);
   check(eps >= 0, ErrorKind::usage, "layer_norm: eps is ", eps, ", expected 0 or more");
   return apply(LayerNorm{eps, bias.defined()}, x, weight, bias);
 }

@@ -1,6 +1,7 @@
 #include "ops/rms_norm/rms_norm.h"
 
 #include "autograd/op.h"
+#include "ops/check_inputs.h"
 #include "ops/ops.h"
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops.h"
@@ -51,13 +52,7 @@ struct RmsNorm {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  check(x.defined() && weight.defined(), ErrorKind::shape,
-        "rms_norm: x or weight is an undefined tensor; pass both");
-  visit_floating(x.dtype(), "rms_norm", [](auto) {});
-  check(weight.dtype() == x.dtype(), ErrorKind::dtype, "rms_norm: weight is ", weight.dtype(),
-        ", expected ", x.dtype(), " as x");
-  check(weight.device() == x.device(), ErrorKind::device, "rms_norm: weight is on ",
-        weight.device(), ", expected ", x.device(), " as x");
+  check_inputs("rms_norm", {{"x", x}, {"weight", weight}});
   check(x.ndim() >= 1, ErrorKind::shape, "rms_norm: x has no dimension to normalise: got ",
         x.shape(), ", expected [..., C]");
   check(weight.shape() == Shape{x.size(-1)}, ErrorKind::shape, "rms_norm: weight is ",

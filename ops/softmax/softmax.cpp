@@ -1,6 +1,7 @@
 #include "ops/softmax/softmax.h"
 
 #include "autograd/op.h"
+#include "ops/check_inputs.h"
 #include "ops/ops.h"
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops.h"
@@ -39,8 +40,7 @@ struct Softmax {
 }  // namespace
 
 Tensor softmax(const Tensor& x, int dim) {
-  check(x.defined(), ErrorKind::shape, "softmax: x is an undefined tensor");
-  visit_floating(x.dtype(), "softmax", [](auto) {});
+  check_inputs("softmax", {{"x", x}});
   check(x.ndim() >= 1, ErrorKind::shape, "softmax: x has no dimension: got ", x.shape(),
         ", expected [..., C]");
   check(normalize_dim(dim, x.ndim(), "softmax") == x.ndim() - 1, ErrorKind::index,

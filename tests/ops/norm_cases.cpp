@@ -73,7 +73,6 @@ std::vector<OpCase> norm_cases() {
       rms_row("rms_norm", {2, 3, 8}),
       rms_row("rms_norm_odd_width", {3, 37}),
       rms_row("rms_norm_many_rows", {70, 5}),
-      rms_row("rms_norm_width_1", {4, 1}),
       layer_row("layer_norm", {2, 3, 8}, true),
       layer_row("layer_norm_no_bias", {2, 3, 8}, false),
       layer_row("layer_norm_odd_width", {3, 37}, true),
