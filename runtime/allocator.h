@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "runtime/device.h"
 #include "runtime/memory_scope.h"
@@ -21,6 +23,9 @@ class RawSource {
   // `bytes` at 64-byte alignment, or null when there is no more.
   virtual void* allocate(std::size_t bytes) noexcept = 0;
   virtual void deallocate(void* data, std::size_t bytes) noexcept = 0;
+  // If not 0: deallocate() also takes a part of what allocate() gave, when the part begins and ends
+  // at multiples of this many bytes.
+  virtual std::size_t part_bytes() const noexcept { return 0; }
   virtual std::size_t total_bytes() const noexcept = 0;  // of the device; 0 if unknown
   virtual std::size_t free_bytes() const noexcept = 0;   // 0 if unknown
 };
@@ -37,6 +42,12 @@ struct MemoryStats {
   std::uint64_t raw_allocations = 0;  // calls that had to ask the source
 };
 
+// Live bytes of one memory scope, without those of the scopes inside it.
+struct MemoryOwner {
+  std::string path;  // "blocks.3.attn"; "" for blocks made outside any scope
+  std::size_t bytes = 0;
+};
+
 class Allocator {
  public:
   Allocator() = default;
@@ -46,7 +57,7 @@ class Allocator {
 
   // At least `bytes` bytes, 64-byte aligned, owned by the current memory scope. Never null: throws
   // Error(memory) naming asked, live, cached, largest free block and largest owners, after giving
-  // cached blocks back to the source and trying again.
+  // cached blocks back to the source and trying again. 0 bytes are a block of their own, too.
   virtual Block* allocate(std::size_t bytes) = 0;
   virtual void deallocate(Block* block) noexcept = 0;
   virtual void* data(const Block* block) const noexcept = 0;
@@ -54,6 +65,12 @@ class Allocator {
   virtual void empty_cache() noexcept = 0;
   virtual MemoryStats stats() const = 0;
   virtual void reset_peak() = 0;
+  // The scopes with the most live bytes, largest first, at most `count`: now, and at the moment
+  // when `allocated` was at its peak.
+  virtual std::vector<MemoryOwner> largest_owners(std::size_t count) const = 0;
+  virtual std::vector<MemoryOwner> peak_owners(std::size_t count) const = 0;
+  // Caps `reserved`; 0 lifts the cap. Gives cached blocks back if they exceed it.
+  virtual void set_limit(std::size_t bytes) = 0;
 };
 
 // The allocator of a device. Throws Error(device) if this build has none for it.

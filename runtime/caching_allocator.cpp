@@ -1,54 +1,224 @@
 #include "runtime/caching_allocator.h"
 
 #include <algorithm>
-#include <cstdlib>
-
-#include "runtime/error.h"
+#include <limits>
+#include <utility>
 
 namespace duet {
 namespace {
-class HostSource final : public RawSource {
- public:
-  void* allocate(std::size_t bytes) noexcept override { return std::aligned_alloc(64, bytes); }
-  void deallocate(void* data, std::size_t) noexcept override { std::free(data); }
-  std::size_t total_bytes() const noexcept override { return 0; }
-  std::size_t free_bytes() const noexcept override { return 0; }
-};
-class MetaSource final : public RawSource {
- public:
-  void* allocate(std::size_t) noexcept override { return this; }
-  void deallocate(void*, std::size_t) noexcept override {}
-  std::size_t total_bytes() const noexcept override { return 0; }
-  std::size_t free_bytes() const noexcept override { return 0; }
-};
+
+constexpr std::size_t kUnit = 512;
+constexpr std::size_t kSmallLimit = std::size_t{256} << 10;
+constexpr std::size_t kSegment = std::size_t{2} << 20;
+// Growth below this needs no thrift: a small pool's segment and a little of the large pool's.
+constexpr std::size_t kSlack = 2 * kSegment;
+constexpr std::size_t kBareUnit = std::size_t{64} << 10;  // of a segment when memory is short
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+std::size_t round_down(std::size_t bytes, std::size_t unit) { return bytes / unit * unit; }
+
 }  // namespace
 
+CachingAllocator::~CachingAllocator() { empty_cache(); }
+
 Block* CachingAllocator::allocate(std::size_t bytes) {
-  const std::size_t size = std::max<std::size_t>(512, (bytes + 511) / 512 * 512);
-  Block* block = nullptr;
-  if (auto it = free_.find(size); it != free_.end()) {
-    block = it->second;
-    free_.erase(it);
-  } else {
-    block = new Block{source_->allocate(size), size};
-    check(block->data != nullptr, ErrorKind::memory, "out of memory: asked for ", size);
-    stats_.reserved += size;
+  const std::lock_guard lock(mutex_);
+  // Beyond this no source has room, and rounding up could wrap around.
+  if (bytes > std::numeric_limits<std::size_t>::max() / 4) throw_out_of_memory(bytes);
+  const ScopeId owner = current_scope();
+  if (owner >= owners_.size()) {
+    peak_owners_.resize(owner + 1);  // here, because deallocate() must not throw
+    owners_.resize(owner + 1);
   }
+  const std::size_t size = std::max(round_up(bytes, kUnit), kUnit);
+  const bool small = size <= kSmallLimit;
+  BlockBins& bins = small ? small_ : large_;
+  Block* block = bins.smallest_fitting(size);
+  if (block == nullptr) block = grow(size, small);
+  if (block == nullptr) throw_out_of_memory(bytes);
+  Block* const rest = block->size > size ? new_record() : nullptr;
+  bins.remove(block);
+  if (rest != nullptr) bins.insert(split(block, size, rest));
+  block->free = false;
+  block->owner = owner;
+  owners_[owner] += size;
+  ++stats_.allocations;
   stats_.allocated += size;
-  stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
+  highest_allocated_ = std::max(highest_allocated_, stats_.allocated);
+  if (stats_.allocated > stats_.peak_allocated) {
+    stats_.peak_allocated = stats_.allocated;
+    at_peak_ = true;
+  }
   return block;
 }
-void CachingAllocator::deallocate(Block* block) noexcept {
-  stats_.allocated -= block->size;
-  free_.emplace(block->size, block);
-}
-void CachingAllocator::empty_cache() noexcept {}
 
-Allocator& allocator(Device device) {
-  static CachingAllocator* host = new CachingAllocator(std::make_unique<HostSource>());
-  static CachingAllocator* meta = new CachingAllocator(std::make_unique<MetaSource>());
-  check(device.type != DeviceType::cuda, ErrorKind::device, "no cuda allocator in this build");
-  return device.type == DeviceType::cpu ? *host : *meta;
+void CachingAllocator::deallocate(Block* block) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(at_peak_, false))
+    std::copy(owners_.begin(), owners_.end(), peak_owners_.begin());
+  owners_[block->owner] -= block->size;
+  stats_.allocated -= block->size;
+  BlockBins& bins = pool(block);
+  block->free = true;
+  if (Block* left = block->previous; left != nullptr && left->free) {
+    bins.remove(left);
+    block = merge(left, block);
+  }
+  if (Block* right = block->next; right != nullptr && right->free) {
+    bins.remove(right);
+    block = merge(block, right);
+  }
+  bins.insert(block);
+}
+
+// A free block of at least `size` bytes from the source, or null.
+Block* CachingAllocator::grow(std::size_t size, bool small) {
+  const std::size_t usual = small ? kSegment : round_up(size, kSegment);
+  const std::size_t bare = round_up(size, kBareUnit);
+  const std::size_t live = std::max(highest_allocated_, stats_.allocated + size);
+  const std::size_t allowed = live + live / 8 + kSlack;
+  if (stats_.reserved + usual > allowed) release(stats_.reserved + usual - allowed);
+  for (const std::size_t bytes : {usual, bare}) {
+    if (Block* segment = new_segment(bytes, small)) return segment;
+  }
+  release(std::numeric_limits<std::size_t>::max());
+  for (const std::size_t bytes : {usual, bare}) {
+    if (Block* segment = new_segment(bytes, small)) return segment;
+  }
+  return nullptr;
+}
+
+Block* CachingAllocator::new_segment(std::size_t bytes, bool small) {
+  if (limit_ != 0 && stats_.reserved + bytes > limit_) return nullptr;
+  Block* const block = new_record();
+  void* const data = source_->allocate(bytes);
+  if (data == nullptr) {
+    drop_record(block);
+    return nullptr;
+  }
+  block->data = static_cast<std::byte*>(data);
+  block->size = bytes;
+  block->small = small;
+  block->free = true;
+  pool(block).insert(block);
+  ++stats_.raw_allocations;
+  stats_.reserved += bytes;
+  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
+  return block;
+}
+
+// Gives unused memory back, large blocks first, until `wanted` bytes are; returns how many are.
+std::size_t CachingAllocator::release(std::size_t wanted) noexcept {
+  std::size_t released = 0;
+  for (BlockBins* bins : {&large_, &small_}) {
+    bins->for_each([&](Block* block) {
+      if (released < wanted) released += release_block(block);
+    });
+  }
+  return released;
+}
+
+// Gives back a whole segment, or the part of one that the source takes. Returns the bytes.
+std::size_t CachingAllocator::release_block(Block* block) noexcept {
+  const bool whole = block->previous == nullptr && block->next == nullptr;
+  const std::size_t part = source_->part_bytes();
+  if (!whole && part == 0) return 0;
+  BlockBins& bins = pool(block);
+  if (!whole) {
+    // Cut off what lies before the first and after the last multiple of `part`.
+    const auto begin = reinterpret_cast<std::uintptr_t>(block->data);
+    const std::size_t head = block->previous != nullptr ? round_up(begin, part) - begin : 0;
+    const std::size_t end =
+        block->next != nullptr ? round_down(begin + block->size, part) - begin : block->size;
+    if (head > block->size || end <= head) return 0;
+    if (spare_records_ == nullptr || spare_records_->next == nullptr) {
+      try {  // two records, so that cutting cannot fail half way
+        Block* const a = new_record();
+        drop_record(new_record());
+        drop_record(a);
+      } catch (const std::bad_alloc&) {
+        return 0;
+      }
+    }
+    const std::size_t tail = block->size - end;
+    bins.remove(block);
+    if (tail > 0) bins.insert(split(block, end, new_record()));
+    if (head > 0) {
+      Block* const middle = split(block, head, new_record());
+      bins.insert(block);
+      block = middle;
+    }
+    if (block->previous != nullptr) block->previous->next = nullptr;
+    if (block->next != nullptr) block->next->previous = nullptr;
+  } else {
+    bins.remove(block);
+  }
+  const std::size_t bytes = block->size;
+  source_->deallocate(block->data, bytes);
+  stats_.reserved -= bytes;
+  drop_record(block);
+  return bytes;
+}
+
+void CachingAllocator::empty_cache() noexcept {
+  const std::lock_guard lock(mutex_);
+  release(std::numeric_limits<std::size_t>::max());
+}
+
+MemoryStats CachingAllocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  MemoryStats stats = stats_;
+  stats.largest_free = std::max(small_.largest(), large_.largest());
+  return stats;
+}
+
+void CachingAllocator::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  stats_.peak_allocated = stats_.allocated;
+  stats_.peak_reserved = stats_.reserved;
+  at_peak_ = true;
+}
+
+void CachingAllocator::set_limit(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  limit_ = bytes;
+  if (bytes != 0 && stats_.reserved > bytes) release(stats_.reserved - bytes);
+}
+
+// Block records are never given back to the system: their number is that of the most blocks ever.
+Block* CachingAllocator::new_record() {
+  if (spare_records_ == nullptr) return &records_.emplace_back();
+  Block* const block = std::exchange(spare_records_, spare_records_->next);
+  *block = {};
+  return block;
+}
+
+void CachingAllocator::drop_record(Block* block) noexcept {
+  block->next = std::exchange(spare_records_, block);
+}
+
+// Shortens `block` to `bytes`; `rest` becomes the free block behind it.
+Block* CachingAllocator::split(Block* block, std::size_t bytes, Block* rest) noexcept {
+  rest->data = block->data + bytes;
+  rest->size = block->size - bytes;
+  rest->small = block->small;
+  rest->free = true;
+  rest->previous = block;
+  rest->next = block->next;
+  if (rest->next != nullptr) rest->next->previous = rest;
+  block->next = rest;
+  block->size = bytes;
+  return rest;
+}
+
+Block* CachingAllocator::merge(Block* left, Block* right) noexcept {
+  left->size += right->size;
+  left->next = right->next;
+  if (left->next != nullptr) left->next->previous = left;
+  drop_record(right);
+  return left;
 }
 
 }  // namespace duet

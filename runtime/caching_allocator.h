@@ -1,34 +1,119 @@
 // CachingAllocator: the one memory policy, over any raw source.
+//
+//  1. A request is rounded up to 512 bytes; 0 bytes count as 512.
+//  2. Requests up to 256 KiB come from the small pool, others from the large one, so that crumbs
+//     that live long do not break up big blocks.
+//  3. Free blocks lie in bins by size, eight per power of two. The smallest block that fits is
+//     taken; among equals the one freed last, whose bytes are likely still in the cache.
+//  4. A block larger than the request is split; the rest stays free.
+//  5. A freed block merges with its free neighbours at once, so a segment whose blocks are all free
+//     is one block again.
+//  6. Where no block fits, the source gives a new segment: of 2 MiB, or of whole 2 MiB for a large
+//     request. Segments are kept, so a steady training step asks the source for nothing.
+//  7. Before `reserved` grows beyond 9/8 of the highest live bytes, unused memory goes back first:
+//     alternating shapes cannot pile up caches that fit neither.
+//  8. Where the source refuses, or the limit does: ask for the bare size; give everything unused
+//     back, parts of segments too if the source takes parts; ask again; then throw.
+//  9. Every block belongs to the memory scope it was made in; live bytes are counted per scope, now
+//     and at the peak.
+// 10. Decisions follow from the order of calls alone, never from addresses or time: a step on
+//     `meta` makes the same decisions as one on a device.
 #pragma once
 
-#include <map>
+#include <array>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "runtime/allocator.h"
 
 namespace duet {
 
+// A piece of a segment, live or free. A segment is a chain of blocks in order of address.
 struct Block {
-  void* data = nullptr;
+  std::byte* data = nullptr;
   std::size_t size = 0;
+  Block* previous = nullptr;  // neighbours in the segment
+  Block* next = nullptr;
+  Block* bin_previous = nullptr;  // neighbours in the bin, while free
+  Block* bin_next = nullptr;
+  ScopeId owner = 0;
+  bool free = false;
+  bool small = false;  // of the small pool
+};
+
+// The free blocks of a pool, in bins by size; each bin is a list from small to large.
+class BlockBins {
+ public:
+  void insert(Block* block) noexcept;
+  void remove(Block* block) noexcept;
+  Block* smallest_fitting(std::size_t bytes) const noexcept;  // null if none
+  std::size_t largest() const noexcept;                       // bytes of the largest block
+  // Calls f on every block, from the bin of the largest down; f may remove it.
+  template <class F>
+  void for_each(F&& f) noexcept {
+    for (std::size_t bin = kBins; bin-- > 0;) {
+      for (Block* b = heads_[bin]; b != nullptr;) {
+        Block* const next = b->bin_next;
+        f(b);
+        b = next;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kBins = 448;
+  static std::size_t bin_of(std::size_t bytes) noexcept;
+  std::size_t next_occupied(std::size_t bin) const noexcept;  // the first >= bin; kBins if none
+
+  std::array<Block*, kBins> heads_{};
+  std::array<std::uint64_t, kBins / 64> occupied_{};
 };
 
 class CachingAllocator final : public Allocator {
  public:
-  explicit CachingAllocator(std::unique_ptr<RawSource> source) : source_(std::move(source)) {}
+  // `name` is the device's, for messages.
+  CachingAllocator(std::unique_ptr<RawSource> source, std::string name)
+      : source_(std::move(source)), name_(std::move(name)) {}
+  ~CachingAllocator() override;
+
   Block* allocate(std::size_t bytes) override;
   void deallocate(Block* block) noexcept override;
   void* data(const Block* block) const noexcept override { return block->data; }
   void empty_cache() noexcept override;
-  MemoryStats stats() const override { return stats_; }
-  void reset_peak() override { stats_.peak_allocated = stats_.allocated; }
+  MemoryStats stats() const override;
+  void reset_peak() override;
+  std::vector<MemoryOwner> largest_owners(std::size_t count) const override;
+  std::vector<MemoryOwner> peak_owners(std::size_t count) const override;
+  void set_limit(std::size_t bytes) override;
 
  private:
+  BlockBins& pool(const Block* block) { return block->small ? small_ : large_; }
+  Block* new_record();
+  void drop_record(Block* block) noexcept;
+  Block* split(Block* block, std::size_t bytes, Block* rest) noexcept;
+  Block* merge(Block* left, Block* right) noexcept;
+
+  Block* grow(std::size_t size, bool small);
+  Block* new_segment(std::size_t bytes, bool small);
+  std::size_t release(std::size_t wanted) noexcept;
+  std::size_t release_block(Block* block) noexcept;
+  void count_peak() noexcept;
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes) const;
+
+  mutable std::mutex mutex_;
   std::unique_ptr<RawSource> source_;
-  std::multimap<std::size_t, Block*> free_;
+  std::string name_;
+  std::size_t limit_ = 0;
+  BlockBins small_, large_;
+  std::deque<Block> records_;
+  Block* spare_records_ = nullptr;
   MemoryStats stats_;
+  std::size_t highest_allocated_ = 0;              // ever; reset_peak() does not forget it
+  std::vector<std::size_t> owners_, peak_owners_;  // live bytes by scope
+  bool at_peak_ = false;
 };
 
 }  // namespace duet

@@ -1,6 +1,10 @@
 #include "runtime/printable.h"
 
+#include <array>
 #include <cstdint>
+#include <iomanip>
+#include <locale>
+#include <sstream>
 
 namespace duet {
 namespace {
@@ -76,6 +80,21 @@ std::string printable(std::string_view text, std::size_t limit) {
     text.remove_prefix(length);
   }
   return out;
+}
+
+std::string format_bytes(std::size_t bytes) {
+  constexpr std::array kUnits{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  if (bytes < 1024) {
+    text << bytes << " B";
+    return text.str();
+  }
+  double value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  text << std::fixed << std::setprecision(value < 10 ? 2 : 1) << value << ' ' << kUnits[unit];
+  return text.str();
 }
 
 }  // namespace duet

@@ -24,6 +24,9 @@ std::string check_strided_cotangents(const OpCase& row);
 // Only one input requires grad: the same gradient for it, none for the others.
 std::string check_single_gradients(const OpCase& row);
 
+// A second backward adds into the gradient that the leaf holds, in place.
+std::string check_accumulation(const OpCase& row);
+
 // --- value_checks.cpp
 // f64 and f32 outputs against the oracle; f32 gradients against f64 gradients.
 std::string check_oracle(const OpCase& row);
@@ -31,6 +34,8 @@ std::string check_oracle(const OpCase& row);
 std::string check_integers(const OpCase& row);
 // Two runs, the second in memory full of NaN, give the same bits.
 std::string check_same_bits(const OpCase& row);
+// f64 outputs and gradients against the values that PyTorch gave (tests/golden/ops.safetensors).
+std::string check_golden(const OpCase& row);
 // Bytes kept for backward: the row's budget after forward, none after backward.
 std::string check_saved_bytes(const OpCase& row);
 
@@ -43,7 +48,7 @@ std::string check_small_sizes(const OpCase& row);
 // --- error_checks.cpp
 // Mixed dtypes, mixed devices, whole-number and undefined inputs: an Error that names the op.
 std::string check_errors(const OpCase& row);
-// On meta: the same shapes, forward and backward, and no byte touched.
+// On meta: the same shapes, forward and backward, no byte touched, the same blocks taken.
 std::string check_meta(const OpCase& row);
 
 }  // namespace duet::test

@@ -1,5 +1,6 @@
 #include <exception>
 
+#include "autograd/node.h"
 #include "tests/ops/checks.h"
 #include "tests/ops/harness.h"
 
@@ -26,6 +27,24 @@ std::string expect_error(const OpCase& row, const std::string& what, const Tenso
     return concat(row.name, ": ", what, ": threw no duet::Error: ", e.what());
   }
   return concat(row.name, ": ", what, ": was accepted, expected an error");
+}
+
+// What forward and backward take from the allocator of the inputs' device.
+struct Taken {
+  std::uint64_t allocations;
+  std::size_t peak;  // above what was there before
+};
+
+Taken taken_by_a_step(const OpCase& row, const Tensors& inputs) {
+  Tensors leaves = inputs;
+  for (Tensor& t : leaves) set_requires_grad(t);
+  Allocator& memory = allocator(inputs[0].device());
+  memory.reset_peak();
+  const MemoryStats before = memory.stats();
+  Tensors outputs = row.call(leaves);
+  for (const Tensor& y : outputs) backward(y, Tensor::empty(y.shape(), y.dtype(), y.device()));
+  const MemoryStats after = memory.stats();
+  return {after.allocations - before.allocations, after.peak_allocated - before.allocated};
 }
 
 }  // namespace
@@ -55,23 +74,30 @@ std::string check_errors(const OpCase& row) {
 
 std::string check_meta(const OpCase& row) {
   const Tensors exact = random_inputs(row);
-  const Tensors real = forward(row, exact);
   Tensors inputs, cotangents;
   for (const Tensor& t : exact) inputs.push_back(Tensor::empty(t.shape(), DType::f32, kMeta));
-  for (const Tensor& y : real) cotangents.push_back(Tensor::empty(y.shape(), DType::f32, kMeta));
-  const Result result = run(row, inputs, cotangents);
+  const Tensors real = forward(row, exact), outputs = forward(row, inputs);
   for (std::size_t i = 0; i < real.size(); ++i) {
-    const Tensor& y = result.outputs[i];
+    const Tensor& y = outputs[i];
     if (y.shape() != real[i].shape() || y.device() != kMeta) {
       return concat(row.name, " on meta: output ", i, " is ", y.shape(), " on ", y.device(),
                     ", expected ", real[i].shape(), " on meta");
     }
+    cotangents.push_back(Tensor::empty(y.shape(), DType::f32, kMeta));
   }
+  const Result result = run(row, inputs, cotangents);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& g = result.grads[i];
     if (!g.defined() || g.shape() != inputs[i].shape() || g.device() != kMeta) {
       return concat(row.name, " on meta: input ", i, " got no gradient of its shape on meta");
     }
+  }
+  const Taken planned = taken_by_a_step(row, inputs);
+  const Taken measured = taken_by_a_step(row, convert(exact, DType::f32));
+  if (planned.allocations != measured.allocations || planned.peak != measured.peak) {
+    return concat(row.name, ": a step on meta takes ", planned.allocations, " blocks, peak ",
+                  planned.peak, " bytes; on the cpu ", measured.allocations, " blocks, peak ",
+                  measured.peak, " bytes");
   }
   return "";
 }

@@ -256,4 +256,25 @@ std::string check_single_gradients(const OpCase& row) {
   return "";
 }
 
+std::string check_accumulation(const OpCase& row) {
+  const Tensors inputs = random_inputs(row);
+  const Tensors cotangents = random_cotangents(row, inputs);
+  const Result once = run(row, inputs, cotangents);
+  Tensors leaves;
+  for (const Tensor& t : inputs) {
+    leaves.push_back(t.detach());
+    set_requires_grad(leaves.back());
+    set_grad(leaves.back(), Tensor::full(t.shape(), 0.5, DType::f64));
+  }
+  backward(weighted_sum(row.call(leaves), cotangents));
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    Tensor want = clone(once.grads[i]);
+    accumulate(want, Tensor::full(want.shape(), 0.5, DType::f64));
+    std::string fault = compare(concat(row.name, ": gradient of input ", i, ", added to 0.5"),
+                                grad(leaves[i]), want, kSameInF64);
+    if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
 }  // namespace duet::test

@@ -21,9 +21,11 @@ TEST_P(Ops, SameTensorTwice) { EXPECT_EQ(check_same_tensor_twice(GetParam()), ""
 TEST_P(Ops, OutputsUsedTwice) { EXPECT_EQ(check_outputs_used_twice(GetParam()), ""); }
 TEST_P(Ops, StridedCotangents) { EXPECT_EQ(check_strided_cotangents(GetParam()), ""); }
 TEST_P(Ops, SingleGradients) { EXPECT_EQ(check_single_gradients(GetParam()), ""); }
+TEST_P(Ops, Accumulation) { EXPECT_EQ(check_accumulation(GetParam()), ""); }
 TEST_P(Ops, Oracle) { EXPECT_EQ(check_oracle(GetParam()), ""); }
 TEST_P(Ops, Integers) { EXPECT_EQ(check_integers(GetParam()), ""); }
 TEST_P(Ops, SameBits) { EXPECT_EQ(check_same_bits(GetParam()), ""); }
+TEST_P(Ops, Golden) { EXPECT_EQ(check_golden(GetParam()), ""); }
 TEST_P(Ops, SavedBytes) { EXPECT_EQ(check_saved_bytes(GetParam()), ""); }
 TEST_P(Ops, Strides) { EXPECT_EQ(check_strides(GetParam()), ""); }
 TEST_P(Ops, SmallSizes) { EXPECT_EQ(check_small_sizes(GetParam()), ""); }

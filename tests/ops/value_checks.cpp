@@ -3,6 +3,7 @@
 
 #include "autograd/node.h"
 #include "autograd/saved_tensor.h"
+#include "runtime/safetensors.h"
 #include "tests/ops/checks.h"
 #include "tests/ops/harness.h"
 
@@ -10,6 +11,23 @@ namespace duet::test {
 namespace {
 
 constexpr Tolerance kF64Oracle{1e-10, 1e-12};
+constexpr Tolerance kGolden{1e-10, 1e-10};
+
+const SafetensorsFile& golden_file() {
+  static const SafetensorsFile file =
+      SafetensorsFile::open(DUET_SOURCE_DIR "/tests/golden/ops.safetensors");
+  return file;
+}
+
+// NAME.in0, NAME.in1, ... as many as there are.
+Tensors golden_tensors(const std::string& entry, const char* kind) {
+  Tensors found;
+  while (true) {
+    const std::string name = concat(entry, '.', kind, found.size());
+    if (golden_file().find(name) == nullptr) return found;
+    found.push_back(golden_file().load(name));
+  }
+}
 
 // Takes every cached block, fills it with NaN and gives it back, so that what is allocated next
 // holds NaN. `sizes` are the tensors about to be allocated.
@@ -81,6 +99,18 @@ std::string check_same_bits(const OpCase& row) {
     if (!fault.empty()) return fault;
   }
   return "";
+}
+
+std::string check_golden(const OpCase& row) {
+  if (row.golden.empty()) return "";
+  const Tensors inputs = golden_tensors(row.golden, "in");
+  if (inputs.empty()) {
+    return concat(row.name, ": tests/golden/ops.safetensors has no entry ", row.golden,
+                  "; make it with tools/make_golden.py");
+  }
+  const Result want{golden_tensors(row.golden, "out"), golden_tensors(row.golden, "grad")};
+  return compare(row.name + " against the golden file",
+                 run(row, inputs, golden_tensors(row.golden, "cot")), want, kGolden, kGolden);
 }
 
 std::string check_saved_bytes(const OpCase& row) {

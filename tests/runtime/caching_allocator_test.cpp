@@ -1,0 +1,423 @@
+// The memory policy: reuse, merging, limits, failures, owners, and a soak against a naive model.
+#include "runtime/caching_allocator.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <random>
+
+#include "runtime/cpu/host_source.h"
+#include "runtime/meta_source.h"
+#include "tests/runtime/errors.h"
+#include "tests/runtime/fake_source.h"
+
+namespace duet::test {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kPart = std::size_t{64} << 10;
+constexpr int kForever = std::numeric_limits<int>::max() / 2;
+
+// An allocator over a FakeSource that the test can still reach.
+struct Fixture {
+  explicit Fixture(std::size_t part_bytes = 0)
+      : Fixture(std::make_unique<FakeSource>(part_bytes)) {}
+  explicit Fixture(std::unique_ptr<FakeSource> s) : source(*s), memory(std::move(s), "fake") {}
+  FakeSource& source;
+  CachingAllocator memory;
+};
+
+TEST(CachingAllocator, ReusesSplitsAndMerges) {
+  Fixture f;
+  Block* a = f.memory.allocate(3 * kMiB);
+  f.memory.deallocate(a);
+  Block* b = f.memory.allocate(kMiB);
+  Block* c = f.memory.allocate(kMiB);
+  Block* d = f.memory.allocate(2 * kMiB);
+  EXPECT_EQ(f.source.calls, 1);  // all three fit the first segment of 4 MiB
+  EXPECT_EQ(f.memory.stats().largest_free, 0U);
+  f.memory.deallocate(c);
+  f.memory.deallocate(d);
+  EXPECT_EQ(f.memory.stats().largest_free, 3 * kMiB);
+  f.memory.deallocate(b);
+  EXPECT_EQ(f.memory.stats().largest_free, 4 * kMiB);
+  EXPECT_EQ(f.memory.stats().reserved, 4 * kMiB);
+  f.memory.empty_cache();
+  EXPECT_EQ(f.memory.stats().reserved, 0U);
+  EXPECT_EQ(f.memory.stats().peak_reserved, 4 * kMiB);
+  EXPECT_EQ(f.memory.stats().peak_allocated, 4 * kMiB);
+  EXPECT_EQ(f.memory.stats().allocations, 4U);
+  EXPECT_EQ(f.memory.stats().raw_allocations, 1U);
+}
+
+TEST(CachingAllocator, TakesTheSmallestBlockThatFits) {
+  Fixture f;
+  std::vector<Block*> blocks, walls;
+  for (const std::size_t mib : {6, 4, 5}) {
+    blocks.push_back(f.memory.allocate(mib * kMiB));
+    walls.push_back(f.memory.allocate(mib * kMiB));
+  }
+  const void* four = f.memory.data(blocks[1]);
+  for (Block* b : blocks) f.memory.deallocate(b);
+  Block* fit = f.memory.allocate(4 * kMiB - 100);
+  EXPECT_EQ(f.memory.data(fit), four);
+  f.memory.deallocate(fit);
+  for (Block* b : walls) f.memory.deallocate(b);
+}
+
+TEST(CachingAllocator, ZeroBytesAndHugeRequests) {
+  Fixture f;
+  Block* a = f.memory.allocate(0);
+  Block* b = f.memory.allocate(0);
+  EXPECT_NE(f.memory.data(a), nullptr);
+  EXPECT_NE(f.memory.data(a), f.memory.data(b));
+  f.memory.deallocate(a);
+  f.memory.deallocate(b);
+  EXPECT_EQ(f.memory.stats().allocated, 0U);
+  for (const std::size_t bytes : {~std::size_t{0}, ~std::size_t{0} - 600, std::size_t{1} << 63}) {
+    error_of(ErrorKind::memory, [&] { f.memory.allocate(bytes); });
+  }
+  EXPECT_EQ(f.memory.stats().allocated, 0U);
+}
+
+// C10: a cached block of 100 is split 50 + 50; 60 more must fit a pool capped at 120.
+TEST(CachingAllocator, GivesBackTheRestOfASplitBlock) {
+  Fixture f(kPart);
+  f.memory.set_limit(120 * kMiB);
+  f.memory.deallocate(f.memory.allocate(100 * kMiB));
+  Block* a = f.memory.allocate(50 * kMiB);
+  Block* b = f.memory.allocate(60 * kMiB);
+  EXPECT_LE(f.memory.stats().reserved, 120 * kMiB);
+  EXPECT_EQ(f.source.held_bytes(), f.memory.stats().reserved);
+  f.memory.deallocate(a);
+  f.memory.deallocate(b);
+
+  Fixture whole;  // a source that takes only whole segments: merging must do
+  whole.memory.set_limit(120 * kMiB);
+  whole.memory.deallocate(whole.memory.allocate(100 * kMiB));
+  Block* c = whole.memory.allocate(50 * kMiB);
+  expect_in("50.0 MiB live, 50.0 MiB cached in pieces of at most 50.0 MiB",
+            error_of(ErrorKind::memory, [&] { whole.memory.allocate(60 * kMiB); }));
+  whole.memory.deallocate(c);
+  whole.memory.deallocate(whole.memory.allocate(60 * kMiB));
+  whole.memory.deallocate(whole.memory.allocate(120 * kMiB));
+}
+
+// C35: a big block comes back in pieces that live on; the big request succeeds while bytes suffice.
+TEST(CachingAllocator, BigBlockReturnsAfterSmallOnesFilledIt) {
+  Fixture f(kPart);
+  f.memory.set_limit(160 * kMiB);
+  f.memory.deallocate(f.memory.allocate(110 * kMiB));
+  std::vector<Block*> crumbs, gaps;
+  for (int i = 0; i < 100; ++i) {
+    crumbs.push_back(f.memory.allocate(400 << 10));
+    gaps.push_back(f.memory.allocate(700 << 10));
+  }
+  for (Block* b : gaps) f.memory.deallocate(b);
+  Block* big = f.memory.allocate(110 * kMiB);  // 39 MiB live between gaps of 684 KiB
+  EXPECT_LE(f.source.held_bytes(), 160 * kMiB);
+  expect_in("out of memory: asked for 20.0 MiB",
+            error_of(ErrorKind::memory, [&] { f.memory.allocate(20 * kMiB); }));
+  f.memory.deallocate(big);
+  for (Block* b : crumbs) f.memory.deallocate(b);
+}
+
+// C11, C37: the error names what a user needs.
+TEST(CachingAllocator, OutOfMemoryNamesEverything) {
+  Fixture f;
+  f.memory.set_limit(64 * kMiB);
+  std::vector<Block*> blocks;
+  for (const char* layer : {"0", "1"}) {
+    const MemoryScope outer("blocks"), inner(layer), attn("attn");
+    blocks.push_back(f.memory.allocate(12 * kMiB));
+  }
+  {
+    const MemoryScope outer("head");
+    blocks.push_back(f.memory.allocate(6 * kMiB));
+    f.memory.deallocate(f.memory.allocate(8 * kMiB));
+  }
+  const MemoryScope scope("mlp");
+  EXPECT_EQ(error_of(ErrorKind::memory, [&] { f.memory.allocate(100 * kMiB); }),
+            "fake out of memory: asked for 100.0 MiB in mlp; 64.0 MiB limit, 30.0 MiB live, 0 B "
+            "cached in pieces of at most 0 B;\n"
+            "  largest live scopes: blocks.*.attn 24.0 MiB, head 6.00 MiB;\n"
+            "  try a smaller batch_size (gradient_accumulation_steps keeps the tokens per step), "
+            "a smaller block_size, or --recompute attn");
+  const auto owners = f.memory.largest_owners(2);
+  ASSERT_EQ(owners.size(), 2U);
+  EXPECT_EQ(owners[0].path, "blocks.0.attn");
+  EXPECT_EQ(owners[1].bytes, 12 * kMiB);
+  for (Block* b : blocks) f.memory.deallocate(b);
+  EXPECT_TRUE(f.memory.largest_owners(9).empty());
+  EXPECT_EQ(f.memory.peak_owners(9).size(), 3U);
+}
+
+TEST(CachingAllocator, PeakRemembersItsOwners) {
+  Fixture f;
+  const auto hold = [&](const char* name, std::size_t mib) {
+    const MemoryScope scope(name);
+    return f.memory.allocate(mib * kMiB);
+  };
+  Block* a = hold("first", 3);
+  Block* b = hold("second", 5);
+  f.memory.deallocate(a);
+  Block* c = hold("third", 1);
+  const auto owners = f.memory.peak_owners(9);
+  ASSERT_EQ(owners.size(), 2U);
+  EXPECT_EQ(owners[0].path, "second");
+  EXPECT_EQ(owners[1].path, "first");
+  f.memory.reset_peak();
+  EXPECT_EQ(f.memory.stats().peak_allocated, 6 * kMiB);
+  EXPECT_EQ(f.memory.peak_owners(9)[1].path, "third");
+  f.memory.deallocate(b);
+  f.memory.deallocate(c);
+}
+
+// Whatever call to the source fails, once or from then on: no crash, no leak, live blocks stand.
+TEST(CachingAllocator, SurvivesEveryFailingCall) {
+  const std::size_t sizes[] = {100, 3 * kMiB, 700 << 10, 5 * kMiB, 0, 200 << 10, 2 * kMiB};
+  for (const int count : {1, 2, kForever}) {
+    for (int n = 1; n <= 12; ++n) {
+      Fixture f(n % 2 == 0 ? kPart : 0);
+      f.source.fail_from = n;
+      f.source.fail_count = count;
+      std::vector<Block*> live;
+      int refused = 0;
+      for (int round = 0; round < 3; ++round) {
+        for (const std::size_t bytes : sizes) {
+          const MemoryStats before = f.memory.stats();
+          try {
+            live.push_back(f.memory.allocate(bytes));
+          } catch (const Error& e) {
+            EXPECT_EQ(static_cast<int>(e.kind()), static_cast<int>(ErrorKind::memory));
+            EXPECT_EQ(f.memory.stats().allocated, before.allocated);
+            ++refused;
+          }
+          EXPECT_EQ(f.source.held_bytes(), f.memory.stats().reserved);
+        }
+        if (live.empty()) continue;
+        f.memory.deallocate(live.front());
+        live.erase(live.begin());
+      }
+      EXPECT_TRUE(refused == 0 || count == kForever);  // asked again after giving back
+      for (Block* b : live) {
+        EXPECT_TRUE(f.source.holds(f.memory.data(b), 1));
+        f.memory.deallocate(b);
+      }
+      EXPECT_EQ(f.memory.stats().allocated, 0U);
+    }
+  }
+}
+
+// Random calls; a naive model knows every live range. Ranges never overlap, lie in memory that the
+// source gave, are aligned; counters agree with the model.
+void soak(std::uint32_t seed, std::size_t part_bytes) {
+  Fixture f(part_bytes);
+  f.source.capacity = 40 * kMiB;
+  std::mt19937 random(seed);
+  struct Live {
+    Block* block;
+    std::size_t bytes;
+  };
+  std::map<std::uintptr_t, Live> live;  // by address
+  std::size_t asked = 0;
+  const auto drop = [&](std::map<std::uintptr_t, Live>::iterator it) {
+    asked -= it->second.bytes;
+    f.memory.deallocate(it->second.block);
+    live.erase(it);
+  };
+  for (int step = 0; step < 4000; ++step) {
+    const auto action = random() % 100;
+    if (action < 55) {
+      const std::size_t bytes = random() % (std::size_t{1} << (4 + random() % 20));
+      try {
+        Block* block = f.memory.allocate(bytes);
+        const auto begin = reinterpret_cast<std::uintptr_t>(f.memory.data(block));
+        ASSERT_EQ(begin % 64, 0U);
+        ASSERT_TRUE(f.source.holds(f.memory.data(block), bytes));
+        const auto after = live.lower_bound(begin);
+        const std::uintptr_t end = begin + std::max<std::size_t>(bytes, 1);
+        ASSERT_TRUE(after == live.end() || end <= after->first);
+        if (after != live.begin()) {
+          const auto before = std::prev(after);
+          ASSERT_LE(before->first + std::max<std::size_t>(before->second.bytes, 1), begin);
+        }
+        live[begin] = {block, bytes};
+        asked += bytes;
+      } catch (const Error& e) {
+        ASSERT_EQ(static_cast<int>(e.kind()), static_cast<int>(ErrorKind::memory));
+      }
+    } else if (action < 98 && !live.empty()) {
+      drop(std::next(live.begin(), static_cast<std::ptrdiff_t>(random() % live.size())));
+    } else if (action == 98) {
+      f.memory.empty_cache();
+    } else {
+      f.memory.set_limit(random() % 2 == 0 ? 0 : 30 * kMiB);
+    }
+    const MemoryStats stats = f.memory.stats();
+    ASSERT_EQ(stats.reserved, f.source.held_bytes());
+    ASSERT_LE(asked, stats.allocated);
+    ASSERT_LE(stats.allocated, asked + 512 * live.size());
+    ASSERT_LE(stats.allocated + stats.largest_free, stats.reserved);
+  }
+  while (!live.empty()) drop(live.begin());
+  EXPECT_EQ(f.memory.stats().allocated, 0U);
+}
+
+TEST(CachingAllocator, RandomSoakAgainstANaiveModel) {
+  for (std::uint32_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    soak(seed, seed % 2 == 0 ? kPart : 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// The allocations of a training step of a small transformer, in order. Gradients and moments appear
+// in the first step and stay.
+class FakeTraining {
+ public:
+  explicit FakeTraining(Allocator& memory) : memory_(memory) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      for (const std::size_t n : {3 * kC * kC, kC * kC, 8 * kC * kC, 4 * kC * kC, kC, kC}) {
+        parameters_.push_back(n);
+      }
+    }
+    parameters_.push_back(kV * kC);
+    for (const std::size_t n : parameters_) keep(n);
+  }
+  ~FakeTraining() {
+    for (Block* b : kept_) memory_.deallocate(b);
+  }
+
+  void step(std::size_t t) {
+    const std::size_t x = kB * t * kC;
+    std::vector<Block*> saved{floats(x)};
+    for (int layer = 0; layer < kLayers; ++layer) {
+      for (const std::size_t n : {x, kB * t, 3 * x, x, x, kB * kH * t * t, kB * kH * t, x}) {
+        saved.push_back(floats(n));
+      }
+      free(floats(x));  // the projection, before it joins the residual
+      for (const std::size_t n : {x, x, kB * t, 4 * x, 4 * x, 4 * x}) saved.push_back(floats(n));
+      free(floats(x));
+      saved.push_back(floats(x));
+    }
+    Block* logits = floats(kB * t * kV);
+    Block* grad_logits = floats(kB * t * kV);
+    free(logits);
+    Block* grad = floats(x);
+    free(grad_logits);
+    while (!saved.empty()) {  // gradients flow back; what was saved is freed
+      Block* next = floats(saved.size() % 5 == 0 ? 4 * x : x);
+      free(saved.back());
+      saved.pop_back();
+      free(grad);
+      grad = next;
+      if (first_ && saved.size() % 3 == 0 && made_ < parameters_.size()) keep(parameters_[made_++]);
+    }
+    free(grad);
+    if (first_) {
+      for (; made_ < parameters_.size(); ++made_) keep(parameters_[made_]);
+      for (const std::size_t n : parameters_) keep(n), keep(n);  // moments
+    }
+    first_ = false;
+  }
+
+ private:
+  static constexpr std::size_t kB = 4, kC = 128, kH = 4, kV = 2048;
+  static constexpr int kLayers = 4;
+  Block* floats(std::size_t n) { return memory_.allocate(n * 4); }
+  void free(Block* b) { memory_.deallocate(b); }
+  void keep(std::size_t n) { kept_.push_back(floats(n)); }
+
+  Allocator& memory_;
+  std::vector<std::size_t> parameters_;
+  std::vector<Block*> kept_;
+  std::size_t made_ = 0;
+  bool first_ = true;
+};
+
+double reserved_ratio(const Fixture& f) {
+  const MemoryStats stats = f.memory.stats();
+  return static_cast<double>(stats.peak_reserved) / static_cast<double>(stats.peak_allocated);
+}
+
+TEST(CachingAllocator, AlternatingShapesDoNotPileUp) {
+  for (const std::size_t part_bytes : {std::size_t{0}, kPart}) {
+    Fixture f(part_bytes);
+    FakeTraining training(f.memory);
+    std::mt19937 random(7);
+    std::uint64_t warm = 0;
+    for (int round = 0; round < 500; ++round) {
+      training.step(1024);
+      training.step(137 + random() % 864);
+      if (round == 9) warm = f.memory.stats().raw_allocations;
+    }
+    EXPECT_LE(reserved_ratio(f), 1.2);
+    EXPECT_EQ(f.memory.stats().raw_allocations, warm);  // nothing was asked after the start
+  }
+}
+
+// The hardest order: every step is longer than all before, so no cached block is large enough.
+// Keeping every segment would reserve eight times the live peak.
+TEST(CachingAllocator, GrowingShapesDoNotPileUp) {
+  for (const std::size_t part_bytes : {std::size_t{0}, kPart}) {
+    Fixture f(part_bytes);
+    FakeTraining training(f.memory);
+    for (std::size_t t = 137; t <= 1024; t += 7) training.step(t);
+    EXPECT_LE(reserved_ratio(f), 1.2);
+  }
+}
+
+// A step on `meta` makes the decisions of a step on the host.
+TEST(CachingAllocator, MetaPlansWhatTheHostDoes) {
+  CachingAllocator host(std::make_unique<HostSource>(), "cpu");
+  CachingAllocator meta(std::make_unique<MetaSource>(), "meta");
+  for (CachingAllocator* memory : {&host, &meta}) {
+    FakeTraining training(*memory);
+    for (const std::size_t t : {64, 200, 64, 33}) training.step(t);
+  }
+  EXPECT_EQ(host.stats().peak_allocated, meta.stats().peak_allocated);
+  EXPECT_EQ(host.stats().peak_reserved, meta.stats().peak_reserved);
+  EXPECT_EQ(host.stats().raw_allocations, meta.stats().raw_allocations);
+}
+
+// After the first step the host's pages stay: writing every block again faults in nothing new.
+TEST(CachingAllocator, SteadyStepsTakeNoPageFaults) {
+  CachingAllocator memory(std::make_unique<HostSource>(), "cpu");
+  const auto step = [&] {
+    std::vector<Block*> blocks;
+    for (int i = 0; i < 20; ++i) {
+      const std::size_t bytes = kMiB / 2 + static_cast<std::size_t>(i) * 100'000;
+      blocks.push_back(memory.allocate(bytes));
+      std::memset(memory.data(blocks.back()), i, bytes);
+    }
+    for (Block* b : blocks) memory.deallocate(b);
+  };
+  step();
+  step();
+  rusage before{}, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  for (int i = 0; i < 10; ++i) step();
+  ::getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_minflt - before.ru_minflt, 50);  // 10 steps write 7,000 pages each
+}
+
+TEST(HostSource, KnowsTheMachineAndGivesPartsBack) {
+  HostSource source;
+  EXPECT_GT(source.total_bytes(), 0U);
+  EXPECT_GT(source.free_bytes(), 0U);
+  EXPECT_LE(source.free_bytes(), source.total_bytes());
+  EXPECT_EQ(source.allocate(std::size_t{1} << 60), nullptr);
+  auto* data = static_cast<char*>(source.allocate(3 * kMiB));
+  ASSERT_NE(data, nullptr);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % (2 * kMiB), 0U);
+  std::memset(data, 1, 3 * kMiB);
+  source.deallocate(data + kMiB, kPart);
+  data[0] = data[3 * kMiB - 1] = 2;
+  source.deallocate(data, kMiB);
+  source.deallocate(data + kMiB + kPart, 2 * kMiB - kPart);
+}
+
+}  // namespace
+}  // namespace duet::test
