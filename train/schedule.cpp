@@ -20,7 +20,7 @@ Schedule schedule_of(const RunConfig& config) {
 double learning_rate(const Schedule& s, std::int64_t step) {
   if (step < 0) return 0;
   if (step < s.warmup) {
-    return s.max_lr * static_cast<double>(step + 1) / static_cast<double>(s.warmup + 1);
+    return s.max_lr * (static_cast<double>(step) + 1) / (static_cast<double>(s.warmup) + 1);
   }
   const double low = std::clamp(s.min_lr, 0.0, s.max_lr);
   const auto span = static_cast<double>(std::max<std::int64_t>(s.total - s.warmup, 1));
