@@ -71,7 +71,6 @@ ModelConfig parse_model(const JsonFields& fields) {
       value = list.template get<T>();
     }
   });
-  validate(config);
   return config;
 }
 
@@ -148,6 +147,11 @@ TrainState parse_state(const std::string& json, const std::string& path) {
   s.adamw = {optimizer.number("beta1", 0, 1), optimizer.number("beta2", 0, 1),
              optimizer.number("eps", 0), optimizer.number("weight_decay", 0)};
   s.model = parse_model(fields.object("model"));
+  try {
+    validate(s.model);
+  } catch (const Error& e) {
+    throw Error(ErrorKind::file, concat(path, ": its model does not fit together: ", e.what()));
+  }
   const JsonFields tokenizer = fields.object("tokenizer");
   s.tokenizer = tokenizer.text("name");
   s.tokenizer_hash = tokenizer.text("xxh3");

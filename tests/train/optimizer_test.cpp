@@ -5,39 +5,15 @@
 
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <vector>
 
 #include "runtime/cpu/parallel.h"
 #include "runtime/random.h"
 #include "tests/runtime/errors.h"
+#include "tests/train/train_support.h"
 
 namespace duet::test {
 namespace {
-
-Tensor tensor_of(const std::vector<double>& values, DType dtype) {
-  Tensor t = Tensor::empty({static_cast<std::int64_t>(values.size())}, dtype);
-  visit_floating(dtype, "test", [&]<class T>(TypeTag<T>) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      t.mutable_data<T>()[i] = static_cast<T>(values[i]);
-    }
-  });
-  return t;
-}
-
-// Parameters outside a model.
-struct Parameters {
-  std::vector<std::unique_ptr<Parameter>> owners;
-  std::vector<NamedTensor> named;
-
-  Parameter& add(const std::string& name, Tensor value, bool decay = true) {
-    owners.push_back(
-        std::make_unique<Parameter>(std::move(value), std::vector<Parameter::Part>{}, decay));
-    Parameter& p = *owners.back();
-    named.push_back({name, p.detach(), &p, 0, p.ndim() > 0 ? p.size(0) : 0});
-    return p;
-  }
-};
 
 std::vector<double> normals(std::int64_t n, std::uint32_t step) {
   Tensor t = Tensor::empty({n}, DType::f64);
