@@ -159,19 +159,34 @@ struct VectorMath {
     }
     return hn::GetLane(hn::SumOfLanes(d, dot));
   }
-  static float add_scaled(std::int64_t rows, std::int64_t width, float alpha, Tile<const float> x,
-                          Tile<const float> y, Tile<const float> z, Tile<float> out) {
+  static void add_scaled(std::int64_t rows, std::int64_t width, float alpha, Tile<const float> x,
+                         Tile<const float> y, Tile<float> out) {
     const hn::CappedTag<float, 8> d;
     const auto factor = hn::Set(d, alpha);
-    auto dot = hn::Zero(d);
     for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < width; j += static_cast<std::int64_t>(hn::Lanes(d))) {
+        const auto moved =
+            hn::MulAdd(factor, hn::LoadU(d, x.row(i) + j), hn::LoadU(d, y.row(i) + j));
+        hn::StoreU(moved, d, out.row(i) + j);
+      }
+    }
+  }
+  static float add_scaled_and_dot(std::int64_t rows, std::int64_t width, float alpha,
+                                  Tile<const float> x, Tile<const float> y, Tile<float> out,
+                                  Tile<const float> z) {
+    const hn::CappedTag<float, 8> d;
+    const auto factor = hn::Set(d, alpha);
+    float sum = 0;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      auto dot = hn::Zero(d);
       for (std::int64_t j = 0; j < width; j += static_cast<std::int64_t>(hn::Lanes(d))) {
         const auto x_v = hn::LoadU(d, x.row(i) + j);
         dot = hn::MulAdd(x_v, hn::LoadU(d, z.row(i) + j), dot);
         hn::StoreU(hn::MulAdd(factor, x_v, hn::LoadU(d, y.row(i) + j)), d, out.row(i) + j);
       }
+      sum += hn::GetLane(hn::SumOfLanes(d, dot));
     }
-    return hn::GetLane(hn::SumOfLanes(d, dot));
+    return sum;
   }
 };
 

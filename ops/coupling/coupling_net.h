@@ -59,16 +59,21 @@ struct PlainMath {
     }
     return dot;
   }
-  // out = y + alpha x; out may be y. Returns <x, z>, z read before out is written.
-  static T add_scaled(std::int64_t rows, std::int64_t width, T alpha, Tile<const T> x,
-                      Tile<const T> y, Tile<const T> z, Tile<T> out) {
+  // out = y + alpha x; out may be y.
+  static void add_scaled(std::int64_t rows, std::int64_t width, T alpha, Tile<const T> x,
+                         Tile<const T> y, Tile<T> out) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < width; ++j) out.row(i)[j] = y.row(i)[j] + alpha * x.row(i)[j];
+    }
+  }
+  // The same, and returns <x, z>: one pass over x for both.
+  static T add_scaled_and_dot(std::int64_t rows, std::int64_t width, T alpha, Tile<const T> x,
+                              Tile<const T> y, Tile<T> out, Tile<const T> z) {
     T dot = 0;
     for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j < width; ++j) {
-        dot += x.row(i)[j] * z.row(i)[j];
-        out.row(i)[j] = y.row(i)[j] + alpha * x.row(i)[j];
-      }
+      for (std::int64_t j = 0; j < width; ++j) dot += x.row(i)[j] * z.row(i)[j];
     }
+    add_scaled(rows, width, alpha, x, y, out);
     return dot;
   }
 };

@@ -19,7 +19,7 @@ struct EulerStep {
   static void forward(const Net& net, std::int64_t rows, In x, In k, Out h, Out a, Out x_out,
                       Out k_out) {
     net.project(rows, x, h);
-    Math::add_scaled(rows, net.width, net.dt, k, x, k, x_out);
+    Math::add_scaled(rows, net.width, net.dt, k, x, x_out);
     Math::silu(h.data, rows * net.hidden, a.data);
     net.add_output(rows, a, k, k_out);
   }
@@ -34,7 +34,7 @@ struct EulerStep {
     net.pull_back(rows, gk, g);
     T dot = Math::silu_backward(h.data, rows * net.hidden, g.data, a.data);
     if (part != nullptr) net.add_weight_gradients(rows, g, x, a, gk, *part);
-    dot += Math::add_scaled(rows, net.width, net.dt, gx, gk, k, gk_out);
+    dot += Math::add_scaled_and_dot(rows, net.width, net.dt, gx, gk, gk_out, k);
     if (part != nullptr) *part->dt += dot;
     net.add_input_gradient(rows, g, gx, gx_out);
   }
