@@ -60,7 +60,7 @@ class CheckedReader {
   std::string text(std::int64_t offset, std::uint64_t bytes, std::int64_t max_bytes,
                    std::string_view what) const;
 
-  // `where` is "at byte 8", "of tensor \"x\"", "line 3" or "". Where the file is of another known
+  // `where` is "at byte 8", "in tensor \"x\"", "line 3" or "". Where the file is of another known
   // format, the message says which instead, and how to get at its contents.
   template <class Got, class Expected>
   [[noreturn]] void fail(std::string_view what, std::string_view where, const Got& got,

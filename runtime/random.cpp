@@ -3,30 +3,39 @@
 #include <cmath>
 #include <numbers>
 
+#include "runtime/cpu/parallel.h"
 #include "runtime/tensor.h"
 
 namespace duet {
 namespace {
 
-// Element i of a stream of doubles from one Philox block per two elements.
+// In [0, 1), a multiple of 2^-53.
 double uniform53(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = (static_cast<std::uint64_t>(high) << 32 | low) >> 11;
   return static_cast<double>(bits) * 0x1p-53;
 }
 
-// Calls store(i, u0, u1) with two uniform doubles in [0, 1) for each pair of elements (i, i+1).
+// Calls store(i, u0, u1) with two uniform doubles in [0, 1) for each pair of elements (i, i+1): the
+// numbers follow from i alone, so threads may share the work.
 template <class Store>
 void for_each_pair(std::int64_t n, const RandomKey& key, Store&& store) {
-  for (std::int64_t i = 0; i < n; i += 2) {
-    std::uint32_t word[4];
-    random_block(key, static_cast<std::uint32_t>(i / 2), word);
-    store(i, uniform53(word[0], word[1]), uniform53(word[2], word[3]));
-  }
+  constexpr std::int64_t kGrain = 1 << 13;  // pairs; a few tenths of a millisecond
+  parallel_for((n + 1) / 2, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t pair = begin; pair < end; ++pair) {
+      std::uint32_t word[4];
+      random_block(key, static_cast<std::uint32_t>(pair), word);
+      store(2 * pair, uniform53(word[0], word[1]), uniform53(word[2], word[3]));
+    }
+  });
 }
 
 void check_fillable(const char* op, const Tensor& out) {
   check(out.is_contiguous(), ErrorKind::shape, op, ": the tensor has gaps: shape ", out.shape(),
         ", strides ", out.strides(), "; fill a contiguous one");
+  constexpr std::int64_t kMost = std::int64_t{1} << 33;  // two elements per block of the stream
+  check(out.numel() <= kMost, ErrorKind::shape, op, ": the tensor outgrows its stream: got ",
+        out.numel(), " elements, expected at most ", kMost,
+        "; fill it in parts, each with its key");
 }
 
 }  // namespace

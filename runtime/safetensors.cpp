@@ -46,7 +46,7 @@ void SafetensorsFile::read_bytes(const SafetensorsEntry& e, std::int64_t offset,
 
 void SafetensorsFile::read_into(const std::string& name, Tensor& out) const {
   const SafetensorsEntry& e = entry(name);
-  const std::string where = "of tensor " + in_quotes(name);
+  const std::string where = "in tensor " + in_quotes(name);
   if (!(e.shape == out.shape())) {
     reader_.fail("wrong shape", where, e.shape, out.shape(),
                  "use a file that was written for this model");
@@ -81,7 +81,7 @@ void SafetensorsFile::read_into(const std::string& name, Tensor& out) const {
 Tensor SafetensorsFile::load(const std::string& name) const {
   const SafetensorsEntry& e = entry(name);
   if (!e.dtype) {
-    reader_.fail("dtype is not supported", "of tensor " + in_quotes(name), e.stored_dtype,
+    reader_.fail("dtype is not supported", "in tensor " + in_quotes(name), e.stored_dtype,
                  "F32, F64, BF16, F16, I32, I64 or U8", "convert the file first");
   }
   Tensor out = Tensor::empty(e.shape, *e.dtype);

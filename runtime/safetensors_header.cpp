@@ -175,7 +175,7 @@ class HeaderParser {
   [[noreturn]] void fail(std::string_view what, std::string_view got,
                          std::string_view expected) const {
     reader_.fail(concat("bad ", what),
-                 name_ == kMetadataKey ? "in __metadata__" : "of tensor " + in_quotes(name_), got,
+                 name_ == kMetadataKey ? "in __metadata__" : "in tensor " + in_quotes(name_), got,
                  expected);
   }
 
@@ -190,7 +190,7 @@ class HeaderParser {
 
 // The entry's type is known, and its byte range is exactly what type and shape need.
 void check_entry(const CheckedReader& reader, const std::string& name, SafetensorsEntry& e) {
-  const std::string where = "of tensor " + in_quotes(name);
+  const std::string where = "in tensor " + in_quotes(name);
   const StoredType* type = find_type(e.stored_dtype);
   if (type == nullptr) {
     reader.fail("unknown dtype", where, in_quotes(e.stored_dtype), "F32, F64, BF16, F16, I64, ...");
@@ -232,7 +232,7 @@ void check_layout(const CheckedReader& reader, SafetensorsHeader& header) {
   std::int64_t next = 0;
   for (const auto* item : order) {
     const SafetensorsEntry& e = item->second;
-    const std::string where = "of tensor " + in_quotes(item->first);
+    const std::string where = "in tensor " + in_quotes(item->first);
     if (e.begin != next) {
       reader.fail(e.begin > next ? "a hole before the data" : "an overlap in the data", where,
                   concat("begin ", e.begin), concat(next, ", where the previous tensor ends"));

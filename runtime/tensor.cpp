@@ -1,29 +1,33 @@
 #include "runtime/tensor.h"
 
-#include <limits>
+#include <algorithm>
 
 #include "runtime/memory_ops.h"
 
 namespace duet {
 namespace {
 
-// Bytes of a contiguous tensor, every product checked.
-std::size_t checked_bytes(const Shape& shape, DType dtype) {
+// Every size is 0 or more, and no product of sizes overflows: not even in an empty tensor, whose
+// strides are products of its other sizes. Returns the bytes.
+std::size_t checked_bytes(const char* op, const Shape& shape, DType dtype) {
   std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
+  bool empty = false;
   for (const std::int64_t d : shape) {
-    check(d >= 0, ErrorKind::shape, "tensor: a size is negative: got ", shape,
-          ", expected sizes of 0 or more");
-    check(!__builtin_mul_overflow(bytes, d, &bytes), ErrorKind::shape, "tensor: ", shape, " of ",
-          dtype, " needs more than 2^63 bytes; use smaller sizes");
+    check(d >= 0, ErrorKind::shape, op, ": a size is negative: got ", shape,
+          ", expected sizes of 0 or more; check the shape");
+    check(!__builtin_mul_overflow(bytes, std::max<std::int64_t>(d, 1), &bytes), ErrorKind::shape,
+          op, ": the tensor is too large: got ", shape, " of ", dtype,
+          ", expected less than 2^63 bytes; use smaller sizes");
+    empty = empty || d == 0;
   }
-  return static_cast<std::size_t>(bytes);
+  return empty ? 0 : static_cast<std::size_t>(bytes);
 }
 
 }  // namespace
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor t;
-  t.storage_ = std::make_shared<Storage>(checked_bytes(shape, dtype), device);
+  t.storage_ = std::make_shared<Storage>(checked_bytes("tensor", shape, dtype), device);
   t.shape_ = shape;
   t.strides_ = contiguous_strides(shape);
   t.dtype_ = dtype;
@@ -75,14 +79,24 @@ View Tensor::mutable_view() {
 }
 
 Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, std::int64_t offset) const {
-  check(shape.ndim() == strides.ndim(), ErrorKind::shape, "as_strided: ", shape.ndim(),
-        " sizes but ", strides.ndim(), " strides");
-  std::int64_t last = offset;
-  for (int i = 0; i < shape.ndim(); ++i) last += (shape[i] - 1) * strides[i];
+  check(shape.ndim() == strides.ndim(), ErrorKind::shape, "as_strided: got ", shape.ndim(),
+        " sizes and ", strides.ndim(), " strides, expected as many of each");
+  checked_bytes("as_strided", shape, dtype_);
+  // The lowest and the highest element the window reaches.
+  std::int64_t low = offset, high = offset;
+  bool fits = offset >= 0;
+  for (int i = 0; i < shape.ndim(); ++i) {
+    std::int64_t reach = 0;
+    fits = fits &&
+           !__builtin_mul_overflow(std::max<std::int64_t>(shape[i] - 1, 0), strides[i], &reach);
+    std::int64_t& edge = reach < 0 ? low : high;
+    fits = fits && !__builtin_add_overflow(edge, reach, &edge);
+  }
   const auto capacity = static_cast<std::int64_t>(storage_->bytes() / size_of(dtype_));
-  check(shape.numel() == 0 || (offset >= 0 && last < capacity), ErrorKind::shape,
-        "as_strided: ", shape, " with strides ", strides, " at offset ", offset,
-        " leaves a storage of ", capacity, " elements");
+  fits = fits && (shape.numel() == 0 ? offset <= capacity : low >= 0 && high < capacity);
+  check(fits, ErrorKind::shape, "as_strided: the window leaves the storage: got ", shape,
+        " with strides ", strides, " at offset ", offset, ", expected to stay within ", capacity,
+        " elements; check the strides");
   Tensor t = detach();
   t.shape_ = shape;
   t.strides_ = strides;
@@ -96,8 +110,9 @@ Tensor Tensor::slice_view(int dim, std::int64_t begin, std::int64_t end, std::in
         "slice: range does not fit: got [", begin, ", ", end, ") step ", step, " in dim ", d,
         " of ", shape_, ", expected 0 <= begin <= end <= ", shape_[d], " and step >= 1");
   Tensor t = detach();
-  t.shape_[d] = (end - begin + step - 1) / step;
-  t.strides_[d] = strides_[d] * step;
+  const std::int64_t length = end - begin;
+  t.shape_[d] = length / step + (length % step != 0 ? 1 : 0);
+  if (t.shape_[d] > 1) t.strides_[d] = strides_[d] * step;  // else no step is taken
   t.offset_ += begin * strides_[d];
   return t;
 }
@@ -118,9 +133,8 @@ Tensor Tensor::expand_view(const Shape& shape) const {
     fits = shape_[i] == shape[i + extra] || shape_[i] == 1;
   }
   check(fits, ErrorKind::shape, "expand: shape does not fit: got ", shape_,
-        ", expected a shape that "
-        "broadcasts to ",
-        shape);
+        ", expected a shape that broadcasts to ", shape, "; sizes must be equal or 1");
+  checked_bytes("expand", shape, dtype_);
   Tensor t = detach();
   t.shape_ = shape;
   t.strides_ = Dims::filled(shape.ndim(), 0);
@@ -133,17 +147,16 @@ Tensor Tensor::expand_view(const Shape& shape) const {
 Tensor Tensor::reshape_view(const Shape& shape) const {
   Shape target = shape;
   int inferred = -1;
-  std::int64_t known = 1;
   for (int i = 0; i < shape.ndim(); ++i) {
     if (shape[i] == -1 && inferred < 0) {
       inferred = i;
-    } else {
-      known *= shape[i];
+      target[i] = 1;
     }
   }
-  if (inferred >= 0) target[inferred] = known > 0 ? numel() / known : 0;
+  checked_bytes("reshape", target, dtype_);
+  if (inferred >= 0) target[inferred] = target.numel() > 0 ? numel() / target.numel() : 0;
   check(target.numel() == numel(), ErrorKind::shape, "reshape: element counts differ: got ", shape_,
-        " (", numel(), "), expected ", shape);
+        " (", numel(), "), expected ", shape, "; check the sizes");
   check(is_contiguous(), ErrorKind::shape, "reshape: the tensor has gaps: shape ", shape_,
         ", strides ", strides_, "; copy it to a contiguous tensor first");
   Tensor t = detach();
@@ -153,7 +166,8 @@ Tensor Tensor::reshape_view(const Shape& shape) const {
 }
 
 double Tensor::item() const {
-  check(defined() && numel() == 1, ErrorKind::shape, "item: expected one element, got ", shape_);
+  check(defined() && numel() == 1, ErrorKind::shape, "item: got ", shape_,
+        ", expected one element; reduce the tensor first");
   check(device().type == DeviceType::cpu, ErrorKind::device, "item: the tensor lies on ", device(),
         ", expected cpu; copy it there first");
   return visit_any(dtype_, [&]<class T>(TypeTag<T>) {

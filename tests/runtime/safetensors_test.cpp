@@ -74,12 +74,12 @@ std::vector<Malformed> malformed_files() {
       {"byte order mark", file_of(concat("\xef\xbb\xbf{", ok, "}"), 8), "the header at byte 8"},
       {"lone surrogate", file_of(R"({"\ud800":1})", 0), "the header is not valid JSON"},
       {"deep nesting", file_of(concat("{\"a\":", repeat("[", 10000)), 0),
-       "bad entry of tensor \"a\""},
+       "bad entry in tensor \"a\""},
       {"deep objects", file_of(repeat("{\"dtype\":", 10000), 0), "got an object"},
-      {"entry is a number", file_of("{\"a\":1}", 0), "bad entry of tensor \"a\": got 1"},
+      {"entry is a number", file_of("{\"a\":1}", 0), "bad entry in tensor \"a\": got 1"},
       {"entry is null", file_of("{\"a\":null}", 0), "got null, expected an object"},
       {"unknown key", file_of("{\"a\":{\"dtpe\":\"F32\"}}", 0),
-       "bad key of tensor \"a\": got \"dtpe\""},
+       "bad key in tensor \"a\": got \"dtpe\""},
       {"duplicate key", file_of(R"({"a":{"dtype":"F32","dtype":"F64"}})", 0),
        "got \"dtype\" twice"},
       {"no dtype", file_of(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4), "got no dtype"},
@@ -87,27 +87,27 @@ std::vector<Malformed> malformed_files() {
       {"no offsets", file_of(R"({"a":{"dtype":"F32","shape":[1]}})", 4), "got no data_offsets"},
       // Names.
       {"duplicate name", file_of(concat("{", ok, ",", ok, "}"), 8),
-       "bad name of tensor \"a\": got it twice"},
+       "bad name in tensor \"a\": got it twice"},
       {"empty name", file_of(concat("{", entry("", "\"F32\"", "[2]", "[0,8]"), "}"), 8),
        "an empty name"},
       {"long name",
        file_of(concat("{", entry(repeat("n", 1 << 20), "\"F32\"", "[2]", "[0,8]"), "}"), 8),
        "a name that is too long"},
       {"NUL in name", file_of(concat("{", entry("a\\u0000b", "\"F32\"", "[2]", "[0,8]"), "}"), 8),
-       "bad name of tensor \"a\\x00b\": got a control character"},
+       "bad name in tensor \"a\\x00b\": got a control character"},
       {"escape in name",
        file_of(concat("{", entry("\\u001b[2J", "\"F32\"", "[2]", "[0,8]"), "}"), 8),
        "\"\\x1b[2J\""},
       // dtype.
       {"unknown dtype", file_of(one("\"F33\"", "[1]", "[0,4]"), 4),
-       "unknown dtype of tensor \"w\": got \"F33\""},
+       "unknown dtype in tensor \"w\": got \"F33\""},
       {"lower-case dtype", file_of(one("\"f32\"", "[1]", "[0,4]"), 4), "unknown dtype"},
       {"empty dtype", file_of(one("\"\"", "[1]", "[0,4]"), 4), "got \"\""},
       {"dtype is a number", file_of(one("32", "[1]", "[0,4]"), 4),
-       "bad dtype of tensor \"w\": got 32"},
+       "bad dtype in tensor \"w\": got 32"},
       // Shape.
       {"negative size", file_of(one("\"F32\"", "[-1]", "[0,4]"), 4),
-       "bad shape of tensor \"w\": got -1"},
+       "bad shape in tensor \"w\": got -1"},
       {"fractional size", file_of(one("\"F32\"", "[1.5]", "[0,4]"), 4), "got 1.5"},
       {"exponent size", file_of(one("\"F32\"", "[1e3]", "[0,4]"), 4), "got 1e3"},
       {"nested shape", file_of(one("\"F32\"", "[[1]]", "[0,4]"), 4), "got a list"},
@@ -117,7 +117,7 @@ std::vector<Malformed> malformed_files() {
        "got more dimensions, expected at most 8"},
       {"product wraps to 4",
        file_of(one("\"U8\"", "[4194305,4194305,211106198978564]", "[0,4]"), 4),
-       "the shape is too large of tensor \"w\""},
+       "the shape is too large in tensor \"w\""},
       {"product 2^64", file_of(one("\"U8\"", "[2,9223372036854775807]", "[0,8]"), 8),
        "the shape is too large"},
       {"size 2^64-1", file_of(one("\"U8\"", "[18446744073709551615]", "[0,8]"), 8),
@@ -134,20 +134,20 @@ std::vector<Malformed> malformed_files() {
       {"negative offset", file_of(one("\"F32\"", "[1]", "[-4,0]"), 4), "got -4"},
       {"reversed", file_of(one("\"F32\"", "[1]", "[4,0]"), 4), "got [4, 0], expected begin <= end"},
       {"not from 0", file_of(one("\"F32\"", "[1]", "[4,8]"), 8),
-       "a hole before the data of tensor \"w\": got begin 4"},
+       "a hole before the data in tensor \"w\": got begin 4"},
       {"hole", file_of(concat("{", ok, ",", entry("b", "\"F32\"", "[1]", "[12,16]"), "}"), 16),
-       "a hole before the data of tensor \"b\": got begin 12, expected 8"},
+       "a hole before the data in tensor \"b\": got begin 12, expected 8"},
       {"overlap", file_of(concat("{", ok, ",", entry("b", "\"F32\"", "[2]", "[4,12]"), "}"), 12),
-       "an overlap in the data of tensor \"b\": got begin 4, expected 8"},
+       "an overlap in the data in tensor \"b\": got begin 4, expected 8"},
       {"same range twice",
        file_of(concat("{", ok, ",", entry("b", "\"F32\"", "[2]", "[0,8]"), "}"), 8), "an overlap"},
       {"past the end", file_of(concat("{", ok, ",", b, "}"), 8),
-       "the file ends inside the data of tensor \"b\": got 8 bytes of data"},
+       "the file ends inside the data in tensor \"b\": got 8 bytes of data"},
       {"offset 2^63-1",
        file_of(one("\"U8\"", "[9223372036854775807]", "[0,9223372036854775807]"), 8),
        "the shape is too large"},
       {"size below shape", file_of(one("\"F32\"", "[2]", "[0,4]"), 4),
-       "data_offsets do not fit shape and dtype of tensor \"w\": got 4 bytes, expected 8 bytes"},
+       "data_offsets do not fit shape and dtype in tensor \"w\": got 4 bytes, expected 8 bytes"},
       {"size above shape", file_of(one("\"F32\"", "[1]", "[0,8]"), 8), "got 8 bytes, expected 4"},
       {"half a byte", file_of(one("\"F4\"", "[3]", "[0,1]"), 1), "expected 1.5 bytes"},
       {"trailing bytes", file_of(concat("{", ok, "}"), 8) + "PK",
@@ -173,7 +173,7 @@ std::vector<Malformed> malformed_files() {
   for (const std::size_t lost : {1U, 2U, 4096U}) {
     std::string bytes = file_of(one("\"U8\"", "[8192]", "[0,8192]"), 8192);
     bytes.resize(bytes.size() - lost);
-    rows.push_back({"last bytes missing", bytes, "the file ends inside the data of tensor \"w\""});
+    rows.push_back({"last bytes missing", bytes, "the file ends inside the data in tensor \"w\""});
   }
   std::string many = "{";
   for (int i = 0; i <= 100'000; ++i) {
@@ -233,7 +233,7 @@ TEST(Safetensors, AcceptsWhatTheFormatAllows) {
   EXPECT_EQ(odd.names(), (std::vector<std::string>{"../../x", "b"}));
   EXPECT_EQ(odd.load("../../x").numel(), 0);
   EXPECT_FALSE(odd.entry("b").dtype.has_value());
-  expect_in("dtype is not supported of tensor \"b\": got BOOL",
+  expect_in("dtype is not supported in tensor \"b\": got BOOL",
             error_of(ErrorKind::file, [&] { (void)odd.load("b"); }));
   expect_in("no tensor \"c\": got 2 others (first: \"../../x\")",
             error_of(ErrorKind::file, [&] { (void)odd.load("c"); }));
@@ -316,10 +316,10 @@ TEST(Safetensors, ConvertsWhileReading) {
   EXPECT_EQ(wide.slice_view(0, 7, 8).slice_view(1, 0, 1).item(), 5.0);
 
   Tensor wrong = Tensor::empty({kCount, 1}, DType::f32);
-  expect_in("wrong shape of tensor \"w\": got [600000], expected [600000, 1]",
+  expect_in("wrong shape in tensor \"w\": got [600000], expected [600000, 1]",
             error_of(ErrorKind::file, [&] { file.read_into("w", wrong); }));
   Tensor ints = Tensor::empty({kCount}, DType::i32);
-  expect_in("dtype does not convert of tensor \"w\": got F32, expected i32",
+  expect_in("dtype does not convert in tensor \"w\": got F32, expected i32",
             error_of(ErrorKind::file, [&] { file.read_into("w", ints); }));
   Tensor narrow = Tensor::empty({2}, DType::i32);
   error_of(ErrorKind::file, [&] { file.read_into("i", narrow); });
