@@ -9,7 +9,6 @@
 #include <tuple>
 
 #include "models/transformer.h"
-#include "runtime/file_system.h"
 #include "train/data.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
@@ -68,7 +67,7 @@ TEST_P(Learning, FallsBelowTheUnigramEntropy) {
   run.warmup_iters = 20;
 
   const std::unique_ptr<Tokenizer> tokenizer = make_byte_tokenizer();
-  const Dataset data = load_dataset(file_system(), run, *tokenizer);
+  const Dataset data = load_dataset(run, *tokenizer);
   const double target = unigram_entropy(data.train.tokens) - 0.3;
   Transformer model(run.model);
   model.initialize(7);
