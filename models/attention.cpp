@@ -53,9 +53,7 @@ Tensor Attention::operator()(const Tensor& x, const Tensor& rotation, KvCache::L
     // Views on one product: nothing is copied to tell q, k and v apart.
     const Tensor heads =
         reshape(linear(x, qkv, qkv_bias), {b, t, n_head + 2 * n_kv_head, head_dim});
-    q = slice(heads, 2, 0, n_head);
-    k = slice(heads, 2, n_head, n_head + n_kv_head);
-    v = slice(heads, 2, n_head + n_kv_head, n_head + 2 * n_kv_head);
+    std::tie(q, k, v) = std::tuple_cat(split(heads, 2, {n_head, n_kv_head, n_kv_head}));
   }
   const auto couple = [&] {
     const MemoryScope scope("coupling");

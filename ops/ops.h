@@ -117,6 +117,8 @@ Tensor reshape(const Tensor& x, const Shape& shape);  // one size may be -1; cop
 Tensor transpose(const Tensor& x, int a, int b);      // a view
 Tensor slice(const Tensor& x, int dim, std::int64_t begin, std::int64_t end,
              std::int64_t step = 1);  // a view
+// Three views along `dim`. Unlike three slices, backward writes the gradient once.
+std::array<Tensor, 3> split(const Tensor& x, int dim, const std::array<std::int64_t, 3>& sizes);
 Tensor cat(const std::vector<Tensor>& parts, int dim);
 Tensor contiguous(const Tensor& x);  // x itself, or a copy without gaps
 

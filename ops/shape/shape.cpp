@@ -1,5 +1,5 @@
-// reshape, transpose, slice, cat, contiguous. The views cost nothing; their gradients are views
-// too.
+// reshape, transpose, slice, split, cat, contiguous. The views cost nothing; their gradients are
+// views too.
 #include <optional>
 
 #include "autograd/op.h"
@@ -111,6 +111,30 @@ struct Slice {
   }
 };
 
+struct Split {
+  static constexpr const char* name = "split";
+  struct Saved {};
+  Shape from;
+  int dim;
+  std::array<std::int64_t, 3> sizes;
+
+  std::array<Tensor, 3> forward(Saved&, const Tensor& x) const {
+    const std::int64_t a = sizes[0], b = a + sizes[1];
+    return {x.slice_view(dim, 0, a), x.slice_view(dim, a, b), x.slice_view(dim, b, b + sizes[2])};
+  }
+  // dx = the parts' gradients side by side, each written once
+  Tensor backward(const Saved&, const std::vector<Tensor>& dy) const {
+    const Tensor& any = dy[0].defined() ? dy[0] : dy[1].defined() ? dy[1] : dy[2];
+    const Tensor dx = Tensor::empty(from, any.dtype(), any.device());
+    std::int64_t at = 0;
+    for (std::size_t i = 0; i < 3; at += sizes[i++]) {
+      Tensor window = dx.slice_view(dim, at, at + sizes[i]);
+      dy[i].defined() ? copy(window, dy[i]) : fill(window, 0);
+    }
+    return dx;
+  }
+};
+
 struct Cat {
   static constexpr const char* name = "cat";
   struct Saved {};
@@ -165,6 +189,16 @@ Tensor transpose(const Tensor& x, int a, int b) {
 Tensor slice(const Tensor& x, int dim, std::int64_t begin, std::int64_t end, std::int64_t step) {
   check_defined("slice", {{"x", x}});
   return apply(Slice{x.shape(), normalize_dim(dim, x.ndim(), "slice"), begin, end, step}, x);
+}
+
+std::array<Tensor, 3> split(const Tensor& x, int dim, const std::array<std::int64_t, 3>& sizes) {
+  check_defined("split", {{"x", x}});
+  const int d = normalize_dim(dim, x.ndim(), "split");
+  const bool fits = sizes[0] >= 0 && sizes[1] >= 0 && sizes[2] >= 0 &&
+                    sizes[0] + sizes[1] + sizes[2] == x.size(d);
+  check(fits, ErrorKind::shape, "split: the sizes do not fit: got ", sizes[0], ", ", sizes[1],
+        " and ", sizes[2], ", expected parts of dim ", d, " of ", x.shape());
+  return apply(Split{x.shape(), d, sizes}, x);
 }
 
 Tensor cat(const std::vector<Tensor>& parts, int dim) {

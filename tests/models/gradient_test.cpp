@@ -12,8 +12,8 @@ void expect_gradients_match(const ModelConfig& config, double sabotage = 1) {
   Transformer model(config, DType::f64);
   model.initialize(1);
   perturb(model, 0.3);
-  const Tensor ids = make_ids(2, 5, config.vocab_size);
-  const Tensor targets = make_ids(2, 5, config.vocab_size, 2);
+  const std::int64_t vocab = config.valid_vocab == 0 ? config.vocab_size : config.valid_vocab;
+  const Tensor ids = make_ids(2, 5, vocab), targets = make_ids(2, 5, vocab, 2);
   const ForwardContext context{9, 1, 0, true};
   backward(model.loss(ids, targets, {}, context));
   const auto loss = [&] {

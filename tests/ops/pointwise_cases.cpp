@@ -1,4 +1,4 @@
-// Rows of ops/pointwise: add, mul, scale, silu, gelu, gelu_tanh, swiglu, dropout.
+// Rows of ops/pointwise: add, mul, scale, silu, gelu, gelu_tanh, softplus, swiglu, dropout.
 #include <cmath>
 
 #include "tests/ops/op_cases.h"
@@ -106,6 +106,7 @@ OpCase dropout_row(const std::string& name, const Shape& shape, double p) {
 
 double silu_of(double x) { return x / (1 + std::exp(-x)); }
 double gelu_of(double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+double softplus_of(double x) { return std::log(1 + std::exp(x)); }
 double gelu_tanh_of(double x) {
   const double u = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
   return x * 0.5 * (1 + std::tanh(u));
@@ -136,6 +137,7 @@ std::vector<OpCase> pointwise_cases() {
       unary("gelu_odd", {3, 37}, gelu, gelu_of),
       unary("gelu_tanh", {3, 5}, gelu_tanh, gelu_tanh_of),
       unary("gelu_tanh_odd", {3, 37}, gelu_tanh, gelu_tanh_of),
+      unary("softplus", {3, 5}, softplus, softplus_of),
       swiglu_row("swiglu", {3, 8}),
       swiglu_row("swiglu_odd", {2, 3, 38}),
       dropout_row("dropout", {5, 7}, 0.3),

@@ -1,4 +1,4 @@
-// Rows of ops/shape: reshape, transpose, slice, cat, contiguous.
+// Rows of ops/shape: reshape, transpose, slice, split, cat, contiguous.
 #include "tests/ops/op_cases.h"
 #include "tests/ops/oracle.h"
 
@@ -77,6 +77,32 @@ OpCase slice_row(const std::string& name, const Shape& from, int dim, std::int64
   return row;
 }
 
+OpCase split_row(const std::string& name, const Shape& from, int dim,
+                 const std::array<std::int64_t, 3>& sizes) {
+  OpCase row = shape_row(name, {from});
+  row.call = [=](const Tensors& in) {
+    const std::array<Tensor, 3> parts = split(in[0], dim, sizes);
+    return Tensors(parts.begin(), parts.end());
+  };
+  row.oracle = [=](const Tensors& in) {
+    Tensors parts;
+    const int d = dim < 0 ? dim + in[0].ndim() : dim;
+    std::int64_t begin = 0;
+    for (const std::int64_t size : sizes) {
+      Shape shape = in[0].shape();
+      shape[d] = size;
+      parts.push_back(moved(in[0], shape, [=](Dims index) {
+        index[d] += begin;
+        return index;
+      })[0]);
+      begin += size;
+    }
+    return parts;
+  };
+  row.empty_ok = dim != 0;
+  return row;
+}
+
 OpCase cat_row(const std::string& name, const std::vector<Shape>& inputs, int dim) {
   OpCase row = shape_row(name, inputs);
   row.call = [=](const Tensors& in) { return Tensors{cat(in, dim)}; };
@@ -118,6 +144,9 @@ std::vector<OpCase> shape_cases() {
       slice_row("slice_window", {3, 8}, 1, 2, 7, 1),
       slice_row("slice_step", {3, 8}, -1, 1, 8, 3),
       slice_row("slice_rows", {6, 2, 3}, 0, 1, 5, 2),
+      split_row("split", {3, 8}, 1, {4, 1, 3}),
+      split_row("split_heads", {2, 3, 6, 4}, -2, {4, 1, 1}),
+      split_row("split_nothing", {5, 2}, 0, {0, 5, 0}),
       cat_row("cat", {{2, 3}, {2, 5}}, 1),
       cat_row("cat_three", {{2, 3}, {2, 5}, {2, 1}}, -1),
       cat_row("cat_rows", {{3, 4}, {1, 4}}, 0),
