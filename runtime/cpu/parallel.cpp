@@ -4,25 +4,11 @@
 #include <sched.h>
 
 #include <cstdlib>
-#include <fstream>
-#include <string>
+
+#include "runtime/cpu/cgroup.h"
 
 namespace duet {
 namespace {
-
-// CPUs granted by the cgroup (v2 cpu.max, v1 cfs quota), rounded up; 0 when unlimited or unknown.
-int cgroup_quota() {
-  double quota = 0, period = 0;
-  std::string word;
-  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> word >> period && word != "max") {
-    quota = std::strtod(word.c_str(), nullptr);
-  } else {
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
-  }
-  if (quota <= 0 || period <= 0) return 0;
-  return std::max(1, static_cast<int>((quota + period - 1) / period));
-}
 
 int& chosen_threads() {
   static int threads = [] {
@@ -37,11 +23,14 @@ int& chosen_threads() {
 
 }  // namespace
 
-int available_threads() {
+int affinity_cpus() {
   cpu_set_t set;
-  int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  if (const int quota = cgroup_quota(); quota > 0) n = std::min(n, quota);
-  return std::max(n, 1);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
+}
+
+int available_threads() {
+  const int cpus = affinity_cpus(), quota = cgroup_quota();
+  return quota > 0 ? std::min(cpus, quota) : cpus;
 }
 
 int num_threads() { return chosen_threads(); }

@@ -12,6 +12,7 @@ namespace duet {
 int num_threads();
 void set_num_threads(int n);  // Requires n >= 1.
 int available_threads();      // min(affinity, cgroup quota), whatever was chosen
+int affinity_cpus();          // CPUs this process may run on
 
 namespace detail {
 void run_parallel(std::int64_t chunks, void (*body)(void*, std::int64_t), void* context);

@@ -1,0 +1,254 @@
+#include "train/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/file_system.h"
+#include "train/checkpoint.h"
+#include "train/config_file.h"
+#include "train/text.h"
+
+namespace duet {
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  // of a step
+
+const Setting* find(const std::vector<Setting>& settings, std::string_view key) {
+  // The last one: a flag may be repeated.
+  const auto at = std::find_if(settings.rbegin(), settings.rend(),
+                               [&](const Setting& s) { return s.key == key; });
+  return at == settings.rend() ? nullptr : &*at;
+}
+
+std::size_t index(std::string_view key) { return index_of(*find_key(key)); }
+
+void apply(const std::vector<Setting>& settings, ConfigSource source, ResolvedConfig& out) {
+  for (const Setting& s : settings) {
+    const ConfigKey& key = *find_key(s.key);
+    set_value(key, s, out.run);
+    out.sources[index_of(key)] = source;
+  }
+}
+
+// The model that `preset` and `family` stand for; both are keys of the settings, flags first.
+void apply_preset(const std::vector<const std::vector<Setting>*>& layers, ResolvedConfig& out) {
+  const Setting* named = nullptr;
+  const Setting* family = nullptr;
+  for (const auto* layer : layers) {
+    if (const Setting* s = find(*layer, "preset")) named = s;
+    if (const Setting* s = find(*layer, "family")) family = s;
+  }
+  RunConfig probe;
+  if (named != nullptr) set_value(*find_key("preset"), *named, probe);
+  if (family != nullptr) set_value(*find_key("family"), *family, probe);
+  if (probe.preset.empty()) {
+    out.run.model = family_defaults(probe.model.family);
+    out.run.model.vocab_size = 0;
+    return;
+  }
+  const Family chosen = family != nullptr ? probe.model.family : preset_family(probe.preset);
+  out.run.model = preset(probe.preset, chosen);
+  out.run.model.vocab_size = 0;  // the tokenizer's
+  for (const ConfigKey& key : config_keys()) {
+    const bool of_model = key.group == KeyGroup::model || key.group == KeyGroup::coupling;
+    if (of_model && key.name != "preset" && key.name != "vocab_size" &&
+        !std::holds_alternative<LaterKey>(key.type)) {
+      out.sources[index_of(key)] = ConfigSource::preset;
+    }
+  }
+}
+
+std::string list_lines(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) out += "\n  " + line;
+  return out;
+}
+
+// Keys whose explicit value differs from that of `base`: those that make the model, and the others.
+struct Differences {
+  std::vector<std::string> shape, free;
+};
+Differences compare(const ResolvedConfig& now, const RunConfig& base, ConfigSource least) {
+  Differences out;
+  for (const ConfigKey& key : config_keys()) {
+    if (now.sources[index_of(key)] < least || key.name == "out_dir") continue;
+    const std::string before = toml_value(key, base), after = toml_value(key, now.run);
+    if (before == after) continue;
+    (key.shape ? out.shape : out.free)
+        .push_back(fmt::format("{} {} -> {}", key.name, before, after));
+  }
+  return out;
+}
+
+// The checkpoint's model is the run's model; what the user says must agree.
+void apply_checkpoint(ResolvedConfig& out) {
+  const std::string& path = out.run.init_from;
+  if (!file_system().is_directory(path))
+    return;  // bare weights: the configuration says what they are
+  Reporter silent;
+  const CheckpointReader checkpoint = CheckpointReader::open(path, silent);
+  RunConfig base = out.run;
+  base.model = checkpoint.model_config();
+  base.preset = out.run.preset;
+  const RecomputeMode recompute = out.run.model.recompute;
+  const double dropout = out.run.model.dropout;
+  const Differences differ = compare(out, base, ConfigSource::preset);
+  check(differ.shape.empty(), ErrorKind::usage, "init_from: ", printable(path),
+        " holds another model: these keys differ (checkpoint -> asked for):",
+        list_lines(differ.shape), "\nremove them: the checkpoint fixes the model's shape");
+  out.run.model = base.model;
+  out.run.model.recompute = recompute;
+  out.run.model.dropout = dropout;
+  for (const ConfigKey& key : config_keys()) {
+    ConfigSource& source = out.sources[index_of(key)];
+    const bool of_model = key.group == KeyGroup::model || key.group == KeyGroup::coupling;
+    if (of_model && key.shape && source < ConfigSource::checkpoint && key.name != "preset") {
+      source = ConfigSource::checkpoint;
+    }
+  }
+}
+
+void check_path(std::string_view key, const std::string& path) {
+  check(path.empty() || path.front() != '~', ErrorKind::usage, key, ": got ", quoted(path),
+        ", expected a path; ~ is not expanded here, write the whole path");
+}
+
+void check_run(ResolvedConfig& config) {
+  RunConfig& run = config.run;
+  check_path("data", run.data);
+  check_path("val_data", run.val_data);
+  check_path("out_dir", run.out_dir);
+  check_path("init_from", run.init_from);
+  check(!run.out_dir.empty(), ErrorKind::usage,
+        "out_dir: got \"\", expected a path; name the directory of the run");
+  check(run.out_dir != run.data && run.out_dir != run.val_data, ErrorKind::usage, "out_dir: got ",
+        quoted(run.out_dir), ", the path of the data; choose another directory");
+  check(run.min_lr == -1 || run.min_lr >= 0, ErrorKind::usage, "min_lr: got ",
+        format_number(run.min_lr), ", expected -1 (learning_rate / 10) or a number >= 0");
+  check(run.min_lr <= run.learning_rate, ErrorKind::usage, "min_lr: got ",
+        format_number(run.min_lr), ", expected at most learning_rate (",
+        format_number(run.learning_rate), ")");
+  if (!config.given("warmup_iters")) {
+    run.warmup_iters = std::min(run.warmup_iters, run.max_iters / 10);
+  }
+  check(run.warmup_iters <= run.max_iters, ErrorKind::usage, "warmup_iters: got ", run.warmup_iters,
+        ", expected at most max_iters (", run.max_iters, ")");
+
+  ModelConfig model = run.model;
+  if (model.vocab_size == 0) model.vocab_size = 256;  // the tokenizer's, not known yet
+  validate(model);
+  const std::int64_t window = run.batch_size * model.block_size;  // both are bounded: no overflow
+  check(window <= kMostTokens / run.gradient_accumulation_steps, ErrorKind::usage,
+        "batch_size: too many tokens in a step: got batch_size ", run.batch_size, " x block_size ",
+        model.block_size, " x gradient_accumulation_steps ", run.gradient_accumulation_steps,
+        ", expected a product of at most ", kMostTokens);
+}
+
+}  // namespace
+
+ConfigSource ResolvedConfig::source(std::string_view key) const { return sources[index(key)]; }
+bool ResolvedConfig::given(std::string_view key) const {
+  return source(key) >= ConfigSource::checkpoint;
+}
+
+ResolvedConfig resolve_config(const ConfigRequest& request) {
+  std::vector<Setting> file, saved;
+  const std::vector<Setting>& flags = request.flags;
+  if (!request.file.empty()) file = read_config_file(request.file);
+
+  ResolvedConfig out;
+  out.file = request.file;
+  out.sources.assign(config_keys().size(), ConfigSource::standard);
+  if (request.resume) {
+    RunConfig probe;
+    for (const std::vector<Setting>* layer : {&std::as_const(file), &flags}) {
+      if (const Setting* s = find(*layer, "out_dir")) set_value(*find_key("out_dir"), *s, probe);
+    }
+    const std::string path = probe.out_dir + "/config.toml";
+    check(file_system().exists(path), ErrorKind::file, printable(path),
+          ": missing: no run to resume there; name the run's directory with --out_dir, or start "
+          "without --resume");
+    saved = read_config_file(path);
+    apply_preset({&saved}, out);
+    apply(saved, ConfigSource::saved, out);
+    const RunConfig base = out.run;
+    apply(file, ConfigSource::file, out);
+    apply(flags, ConfigSource::flag, out);
+    for (const std::vector<Setting>* layer : {&std::as_const(file), &flags}) {
+      const Setting* s = find(*layer, "init_from");
+      check(s == nullptr || out.run.init_from == "scratch" || out.run.init_from == base.init_from,
+            ErrorKind::usage,
+            "resume and init_from: a run either goes on or starts from other "
+            "weights; remove --resume or init_from");
+    }
+    const Differences differ = compare(out, base, ConfigSource::file);
+    check(differ.shape.empty(), ErrorKind::usage, "resume: ", printable(probe.out_dir),
+          " holds another model: these keys differ (saved -> asked for):", list_lines(differ.shape),
+          "\nremove them, or start a new run with another out_dir");
+    out.changes = differ.free;
+    out.run.out_dir = probe.out_dir;  // the directory may have moved since it was written
+    out.run.resume = true;
+  } else {
+    apply_preset({&file, &flags}, out);
+    apply(file, ConfigSource::file, out);
+    apply(flags, ConfigSource::flag, out);
+    if (out.run.init_from != "scratch") apply_checkpoint(out);
+  }
+  check_run(out);
+  return out;
+}
+
+std::string config_toml(const ResolvedConfig& config) {
+  const auto source_words = [&](ConfigSource source) -> std::string {
+    switch (source) {
+      case ConfigSource::standard:
+        return "default";
+      case ConfigSource::preset:
+        return "preset " + printable(config.run.preset);
+      case ConfigSource::checkpoint:
+        return "checkpoint";
+      case ConfigSource::saved:
+        return "saved run";
+      case ConfigSource::file:
+        return "file " + printable(config.file);
+      case ConfigSource::flag:
+        return "flag";
+    }
+    return "?";
+  };
+  std::string out;
+  const KeyGroup* last = nullptr;
+  for (const ConfigKey& key : config_keys()) {
+    const std::string value = toml_value(key, config.run);
+    if (value.empty()) continue;
+    if (last == nullptr || *last != key.group) {
+      out += fmt::format("{}# {}\n", out.empty() ? "" : "\n", group_title(key.group));
+    }
+    last = &key.group;
+    out += fmt::format("{:<28}= {:<16}  # {}\n", key.name, value,
+                       source_words(config.sources[index_of(key)]));
+  }
+  return out;
+}
+
+std::string config_help() {
+  ResolvedConfig standard;
+  standard.run.model.vocab_size = 0;
+  std::string out;
+  const KeyGroup* last = nullptr;
+  for (const ConfigKey& key : config_keys()) {
+    if (last == nullptr || *last != key.group)
+      out += fmt::format("\n{}:\n", group_title(key.group));
+    last = &key.group;
+    std::string value = toml_value(key, standard.run);
+    if (value == "\"\"") value = "";
+    out += fmt::format("  --{:<28} {}{}\n", key.name, key.help,
+                       value.empty() ? "" : " [" + value + "]");
+    const auto* choice = std::get_if<ChoiceKey>(&key.type);
+    if (choice != nullptr) out += fmt::format("  {:<30} {}\n", "", accepted_form(key));
+  }
+  return out;
+}
+
+}  // namespace duet

@@ -1,0 +1,44 @@
+// The configuration of a run, put together: defaults and preset < checkpoint or saved run < file <
+// flags, with the source of every value.
+//
+//   ResolvedConfig config = resolve_config({.file = "run.toml", .flags = flags});
+//   train(config.run, {.run_files = {{"config.toml", config_toml(config)}}});
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/config_keys.h"
+
+namespace duet {
+
+enum class ConfigSource : std::uint8_t { standard, preset, checkpoint, saved, file, flag };
+
+struct ConfigRequest {
+  std::string file;  // empty: none
+  std::vector<Setting> flags;
+  bool resume = false;  // out_dir/config.toml is the base
+};
+
+struct ResolvedConfig {
+  RunConfig run;
+  std::vector<ConfigSource> sources;  // parallel to config_keys()
+  std::string file;                   // the configuration file, for print
+  std::vector<std::string> changes;   // of a resumed run: "learning_rate 0.001 -> 0.0005"
+
+  ConfigSource source(std::string_view key) const;
+  bool given(std::string_view key) const;  // by the user, now or when the run began
+};
+
+// Reads what the request names and checks every value and how they fit together; writes nothing.
+// Throws Error(usage or file) naming key, value and accepted form; for a resumed run, or one that
+// starts from a checkpoint, the list of keys that would change the model.
+ResolvedConfig resolve_config(const ConfigRequest& request);
+
+// Every key that has a value, as a TOML file that reads back; the source of each as a comment.
+std::string config_toml(const ResolvedConfig& config);
+
+// One line per key: name, accepted form, default, meaning.
+std::string config_help();
+
+}  // namespace duet

@@ -1,0 +1,216 @@
+#include "train/config_keys.h"
+
+#include <type_traits>
+
+#include "models/enum_names.h"
+#include "runtime/error.h"
+#include "train/text.h"
+
+namespace duet {
+
+template <>
+inline constexpr EnumTable<ScheduleKind, 4> kEnumNames<ScheduleKind>{
+    {{ScheduleKind::cosine, "cosine"},
+     {ScheduleKind::linear, "linear"},
+     {ScheduleKind::constant, "constant"},
+     {ScheduleKind::wsd, "wsd"}}};
+
+namespace {
+
+constexpr std::int64_t kMany = std::int64_t{1} << 40;
+constexpr std::int64_t kWide = std::int64_t{1} << 20;
+constexpr double kHuge = 1e9;
+
+// A member of RunConfig, or of its model, as a function.
+template <auto Member>
+constexpr auto at() {
+  if constexpr (requires(RunConfig & c) { c.*Member; }) {
+    return +[](RunConfig & c) -> auto& { return c.*Member; };
+  } else {
+    return +[](RunConfig & c) -> auto& { return c.model.*Member; };
+  }
+}
+
+template <auto Member>
+using FieldType = std::remove_reference_t<decltype(at<Member>()(std::declval<RunConfig&>()))>;
+
+// An enumeration: its words are those of kEnumNames.
+template <auto Member>
+ChoiceKey choice(std::vector<AbsentChoice> absent = {}) {
+  using E = FieldType<Member>;
+  ChoiceKey key{[](RunConfig& c) { return enum_name(at<Member>()(c)); },
+                [](RunConfig& c, std::string_view word) {
+                  at<Member>()(c) = enum_from_name<E>(word).value();
+                },
+                {},
+                std::move(absent)};
+  for (const auto& [value, word] : kEnumNames<E>) key.names.push_back(word);
+  return key;
+}
+
+// A text that has few forms.
+template <auto Member>
+ChoiceKey word(std::vector<std::string_view> names, std::vector<AbsentChoice> absent) {
+  return {[](RunConfig& c) { return std::string_view(at<Member>()(c)); },
+          [](RunConfig& c, std::string_view chosen) { at<Member>()(c) = chosen; }, std::move(names),
+          std::move(absent)};
+}
+
+using M = ModelConfig;
+using R = RunConfig;
+using enum KeyGroup;
+
+std::vector<ConfigKey> make_table() {
+  return {
+      {"preset", model, TextKey{at<&R::preset>(), "a preset's name"},
+       "a named model: tiny, small, nano, 60m, 150m, 350m, 455m", true},
+      {"family", model, choice<&M::family>(),
+       "llama: RMSNorm, SwiGLU, RoPE; gpt2: LayerNorm, GELU, learned positions", true},
+      {"n_layer", model, IntegerKey{at<&M::n_layer>(), 0, 10'000}, "blocks", true},
+      {"n_head", model, IntegerKey{at<&M::n_head>(), 1, 65536}, "query heads; divides n_embd",
+       true},
+      {"n_kv_head", model, IntegerKey{at<&M::n_kv_head>(), 0, 65536},
+       "key and value heads; divides n_head; 0: n_head", true},
+      {"n_embd", model, IntegerKey{at<&M::n_embd>(), 1, kWide}, "width", true},
+      {"d_ff", model, IntegerKey{at<&M::d_ff>(), 0, kWide}, "width of the MLP; 0: 4 x n_embd",
+       true},
+      {"block_size", model, IntegerKey{at<&M::block_size>(), 1, kWide}, "tokens of context", true},
+      {"vocab_size", model, IntegerKey{at<&M::vocab_size>(), 0, 2'147'483'647},
+       "rows of the embedding; 0: the tokenizer's", true},
+      {"dropout", model, NumberKey{at<&M::dropout>(), 0, 1, false, true}, "probability of a zero"},
+      {"bias", model, BooleanKey{at<&M::bias>()}, "biases in linear layers and norms", true},
+      {"activation", model, choice<&M::activation>(), "of the MLP", true},
+      {"scoring", model, LaterKey{"softmax", "diff and diff-v2 are not in this version"},
+       "attention weights from scores", true},
+
+      {"coupling", coupling,
+       choice<&M::coupling>({{"leapfrog", ""},
+                             {"symplectic_euler", ""},
+                             {"uncoupled", ""},
+                             {"uncoupled_k", ""},
+                             {"affine", ""}}),
+       "how queries and keys move before scoring", true},
+      {"coupling_steps", coupling, IntegerKey{at<&M::coupling_steps>(), 1, 64}, "updates n", true},
+      {"coupling_hidden", coupling, IntegerKey{at<&M::coupling_hidden>(), 1, 65536},
+       "hidden width of f", true},
+      {"coupling_sharing", coupling, choice<&M::coupling_sharing>(), "who shares one f", true},
+      {"coupling_dt", coupling, NumberKey{at<&M::coupling_dt>(), -100, 100},
+       "step size, or its first value", true},
+      {"coupling_dt_mode", coupling, choice<&M::coupling_dt_mode>(), "how the step size is learned",
+       true},
+      {"coupling_rope", coupling, choice<&M::coupling_rope>(),
+       "couple before or after the rotation", true},
+      {"coupling_layers", coupling, ListKey{at<&M::coupling_layers>(), 0, 9'999},
+       "layers that couple, as [0, 2]; []: all", true},
+
+      {"data", data, TextKey{at<&R::data>(), "a path"}, "training text"},
+      {"val_data", data, TextKey{at<&R::val_data>(), "a path"},
+       "validation text; default: the last 10 % of data"},
+      {"tokenizer", data, TextKey{at<&R::tokenizer>(), "byte, or a path"}, "byte, or a path", true},
+      {"strict_utf8", data, BooleanKey{at<&R::strict_utf8>()},
+       "refuse text that is not UTF-8, with the offset"},
+      {"task", data, LaterKey{"text", "the mqar task is not in this version"}, "what is learned",
+       true},
+      {"mqar_pairs", data, LaterKey{"", "the mqar task is not in this version"},
+       "pairs of the mqar task"},
+
+      {"batch_size", training, IntegerKey{at<&R::batch_size>(), 1, kWide},
+       "windows of a micro-batch"},
+      {"gradient_accumulation_steps", training,
+       IntegerKey{at<&R::gradient_accumulation_steps>(), 1, kWide}, "micro-batches of a step"},
+      {"max_iters", training, IntegerKey{at<&R::max_iters>(), 0, kMany}, "steps of the run"},
+      {"learning_rate", training, NumberKey{at<&R::learning_rate>(), 0, 1000}, "highest rate"},
+      {"min_lr", training, NumberKey{at<&R::min_lr>(), -1, 1000},
+       "rate at the end; -1: learning_rate / 10"},
+      {"warmup_iters", training, IntegerKey{at<&R::warmup_iters>(), 0, kMany},
+       "steps of linear warm-up"},
+      {"schedule", training, choice<&R::schedule>(), "of the rate after the warm-up"},
+      {"weight_decay", training, NumberKey{at<&R::weight_decay>(), 0, 1000},
+       "on tensors of two or more dimensions"},
+      {"beta1", training, NumberKey{at<&R::beta1>(), 0, 1, false, true}, "of AdamW"},
+      {"beta2", training, NumberKey{at<&R::beta2>(), 0, 1, false, true}, "of AdamW"},
+      {"adam_eps", training, NumberKey{at<&R::adam_eps>(), 0, 1, true, false}, "of AdamW"},
+      {"grad_clip", training, NumberKey{at<&R::grad_clip>(), 0, kHuge},
+       "largest gradient norm; 0: off"},
+      {"seed", training, SeedKey{at<&R::seed>()}, "of weights, data order and dropout"},
+      {"max_nonfinite_steps", training, IntegerKey{at<&R::max_nonfinite_steps>(), 1, kWide},
+       "non-finite steps in a row that stop the run"},
+
+      {"device", device,
+       word<&R::device>({"auto", "cpu"}, {{"cuda", "this build has no CUDA; use auto or cpu"}}),
+       "where to train"},
+      {"dtype", device,
+       word<&R::dtype>({"float32"}, {{"bfloat16", "not in this version on the CPU; use float32"},
+                                     {"float16", "never trained in; use float32"}}),
+       "element type of weights and activations"},
+      {"recompute", device, choice<&M::recompute>(),
+       "what backward computes again instead of keeping"},
+      {"threads", device, IntegerKey{at<&R::threads>(), 0, 4096},
+       "CPU threads; 0: what the process may use"},
+
+      {"out_dir", run, TextKey{at<&R::out_dir>(), "a path"}, "the run's directory"},
+      {"eval_interval", run, IntegerKey{at<&R::eval_interval>(), 1, kMany},
+       "steps between evaluations"},
+      {"eval_iters", run, IntegerKey{at<&R::eval_iters>(), 0, kMany},
+       "micro-batches of an evaluation; 0: the whole validation part"},
+      {"log_interval", run, IntegerKey{at<&R::log_interval>(), 1, kMany},
+       "steps between log lines"},
+      {"save_interval", run, IntegerKey{at<&R::save_interval>(), 0, kMany},
+       "steps between checkpoints; 0: with every evaluation"},
+      {"keep", run, IntegerKey{at<&R::keep>(), 1, kWide},
+       "newest checkpoints kept, beside the best"},
+      {"init_from", run, TextKey{at<&R::init_from>(), "scratch, or a path"},
+       "scratch, or a checkpoint whose weights start the run"},
+  };
+}
+
+}  // namespace
+
+std::span<const ConfigKey> config_keys() {
+  static const std::vector<ConfigKey> table = make_table();
+  return table;
+}
+
+std::string_view group_title(KeyGroup group) {
+  switch (group) {
+    case model:
+      return "model";
+    case coupling:
+      return "coupling";
+    case data:
+      return "data";
+    case training:
+      return "training";
+    case device:
+      return "device";
+    case run:
+      return "run";
+  }
+  return "?";
+}
+
+const ConfigKey* find_key(std::string_view name) {
+  const std::string wanted = canonical_name(name);
+  for (const ConfigKey& key : config_keys()) {
+    if (key.name == wanted) return &key;
+  }
+  return nullptr;
+}
+
+const ConfigKey& require_key(std::string_view name, const std::string& where) {
+  if (const ConfigKey* key = find_key(name)) return *key;
+  std::vector<std::string_view> names;
+  for (const ConfigKey& key : config_keys()) names.push_back(key.name);
+  const std::string_view nearest = nearest_name(canonical_name(name), names);
+  throw Error(ErrorKind::usage, concat(where, ": no key has this name",
+                                       nearest.empty() ? std::string("; see duet train --help")
+                                                       : concat("; did you mean ", nearest, "?")));
+}
+
+std::size_t index_of(const ConfigKey& key) {
+  return static_cast<std::size_t>(&key - config_keys().data());
+}
+
+bool is_boolean(const ConfigKey& key) { return std::holds_alternative<BooleanKey>(key.type); }
+
+}  // namespace duet

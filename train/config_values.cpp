@@ -1,0 +1,225 @@
+// Values of configuration keys: from what a file or a flag spelled, to the field, and back.
+#include <cmath>
+
+#include "train/config_keys.h"
+#include "train/data.h"
+#include "train/text.h"
+
+namespace duet {
+namespace {
+
+template <class... F>
+struct Overload : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overload(F...) -> Overload<F...>;
+
+// The value as a message shows it.
+std::string shown(const RawValue& value) {
+  return std::visit(
+      Overload{
+          [](const FlagText& v) { return quoted(v.text); },
+          [](std::int64_t v) { return std::to_string(v); },
+          [](double v) { return format_number(v); },
+          [](bool v) { return std::string(v ? "true" : "false"); },
+          [](const std::string& v) { return "the string " + quoted(v); },
+          [](const std::vector<std::int64_t>& v) { return concat("a list of ", v.size()); },
+          [](const OtherValue& v) { return v.what; },
+      },
+      value);
+}
+
+std::string join(const std::vector<std::string_view>& names) {
+  std::string out;
+  for (const std::string_view name : names) {
+    if (!out.empty()) out += ", ";
+    out += name;
+  }
+  return out;
+}
+
+[[noreturn]] void refuse(const ConfigKey& key, const Setting& s, const std::string& hint = "") {
+  throw Error(ErrorKind::usage,
+              concat(s.where, ": got ", shown(s.value), ", expected ", accepted_form(key), hint));
+}
+
+// A string in a file that would have been a fine number, list or boolean without its quotes.
+std::string quotes_hint(const Setting& s) {
+  return std::holds_alternative<std::string>(s.value) ? "; write it without quotes" : "";
+}
+
+std::int64_t integer_value(const ConfigKey& key, const Setting& s) {
+  if (const auto* v = std::get_if<std::int64_t>(&s.value)) return *v;
+  if (const auto* v = std::get_if<FlagText>(&s.value)) {
+    if (const auto n = parse_integer(v->text)) return *n;
+  }
+  refuse(key, s, quotes_hint(s));
+}
+
+double number_value(const ConfigKey& key, const Setting& s) {
+  if (const auto* v = std::get_if<double>(&s.value)) return *v;
+  if (const auto* v = std::get_if<std::int64_t>(&s.value)) return static_cast<double>(*v);
+  if (const auto* v = std::get_if<FlagText>(&s.value)) {
+    if (const auto n = parse_number(v->text)) return *n;
+  }
+  refuse(key, s, quotes_hint(s));
+}
+
+std::string text_value(const ConfigKey& key, const Setting& s) {
+  if (const auto* v = std::get_if<FlagText>(&s.value)) return v->text;
+  if (const auto* v = std::get_if<std::string>(&s.value)) return *v;
+  refuse(key, s, "; write it in quotes");
+}
+
+void set(const IntegerKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
+  const std::int64_t v = integer_value(key, s);
+  if (v < k.min || v > k.max) refuse(key, s);
+  k.at(config) = v;
+}
+
+void set(const SeedKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
+  const std::int64_t v = integer_value(key, s);
+  if (v < 0) refuse(key, s);
+  k.at(config) = static_cast<std::uint64_t>(v);
+}
+
+void set(const NumberKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
+  const double v = number_value(key, s);
+  const bool above = k.open_min ? v > k.min : v >= k.min;
+  const bool below = k.open_max ? v < k.max : v <= k.max;
+  if (!std::isfinite(v) || !above || !below) refuse(key, s);
+  k.at(config) = v == 0 ? 0 : v;  // -0 is 0
+}
+
+void set(const BooleanKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
+  if (const auto* v = std::get_if<bool>(&s.value)) {
+    k.at(config) = *v;
+    return;
+  }
+  if (const auto* v = std::get_if<FlagText>(&s.value); v && (v->text == "true" || v->text == "1")) {
+    k.at(config) = true;
+  } else if (v && (v->text == "false" || v->text == "0")) {
+    k.at(config) = false;
+  } else {
+    refuse(key, s, quotes_hint(s));
+  }
+}
+
+void set(const TextKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
+  std::string v = text_value(key, s);
+  check(first_invalid_utf8(v) < 0 && v.find('\0') == std::string::npos, ErrorKind::usage, s.where,
+        ": got ", quoted(v),
+        ", expected text in UTF-8 without NUL; the run directory could not record it");
+  k.at(config) = std::move(v);
+}
+
+void set(const ChoiceKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
+  const std::string v = text_value(key, s);
+  const std::string wanted = canonical_name(v);
+  for (const std::string_view name : k.names) {
+    if (name == wanted) return k.set(config, name);
+  }
+  for (const AbsentChoice& absent : k.absent) {
+    if (absent.name == wanted) {
+      throw Error(ErrorKind::usage,
+                  concat(s.where, ": ", v, " is not available: ",
+                         absent.hint.empty() ? "not in this version; use " + join(k.names)
+                                             : std::string(absent.hint)));
+    }
+  }
+  const std::string_view nearest = nearest_name(wanted, k.names);
+  refuse(key, s, nearest.empty() ? "" : concat("; did you mean ", nearest, "?"));
+}
+
+void set(const ListKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
+  std::vector<std::int64_t> out;
+  if (const auto* v = std::get_if<std::vector<std::int64_t>>(&s.value)) {
+    out = *v;
+  } else if (const auto* flag = std::get_if<FlagText>(&s.value)) {
+    std::string_view text = flag->text;  // "0,2", "[0, 2]" or "[]"
+    if (text.size() >= 2 && text.front() == '[' && text.back() == ']') {
+      text = text.substr(1, text.size() - 2);
+    }
+    while (text.find_first_not_of(' ') != std::string_view::npos) {
+      std::string_view item = text.substr(0, text.find(','));
+      text.remove_prefix(std::min(text.size(), item.size() + 1));
+      item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
+      item = item.substr(0, item.find_last_not_of(' ') + 1);
+      const auto n = parse_integer(item);
+      if (!n) refuse(key, s);
+      out.push_back(*n);
+    }
+  } else {
+    refuse(key, s, quotes_hint(s));
+  }
+  for (const std::int64_t n : out) {
+    check(n >= k.min && n <= k.max, ErrorKind::usage, s.where, ": got ", n,
+          " in the list, expected ", accepted_form(key));
+  }
+  k.at(config) = std::move(out);
+}
+
+void set(const LaterKey& k, const ConfigKey&, const Setting& s, RunConfig&) {
+  const auto* flag = std::get_if<FlagText>(&s.value);
+  const auto* text = std::get_if<std::string>(&s.value);
+  const std::string_view v =
+      flag ? std::string_view(flag->text) : (text ? std::string_view(*text) : std::string_view());
+  if (!k.only.empty() && v == k.only) return;
+  throw Error(ErrorKind::usage,
+              concat(s.where, ": got ", shown(s.value), ": ", k.hint,
+                     k.only.empty() ? "; remove the key" : concat("; use ", k.only)));
+}
+
+}  // namespace
+
+std::string accepted_form(const ConfigKey& key) {
+  return std::visit(
+      Overload{
+          [](const IntegerKey& k) { return concat("an integer in [", k.min, ", ", k.max, "]"); },
+          [](const SeedKey&) { return std::string("an integer in [0, 9223372036854775807]"); },
+          [](const NumberKey& k) {
+            return concat("a number in ", k.open_min ? '(' : '[', k.min, ", ", k.max,
+                          k.open_max ? ')' : ']');
+          },
+          [](const BooleanKey&) { return std::string("true or false"); },
+          [](const TextKey& k) { return std::string(k.accepted); },
+          [](const ChoiceKey& k) { return "one of " + join(k.names); },
+          [](const ListKey& k) {
+            return concat("a list of integers in [", k.min, ", ", k.max, "]");
+          },
+          [](const LaterKey& k) {
+            return k.only.empty() ? "nothing: " + std::string(k.hint)
+                                  : "only " + std::string(k.only);
+          },
+      },
+      key.type);
+}
+
+void set_value(const ConfigKey& key, const Setting& setting, RunConfig& config) {
+  std::visit([&](const auto& type) { set(type, key, setting, config); }, key.type);
+}
+
+std::string toml_value(const ConfigKey& key, const RunConfig& config) {
+  RunConfig copy = config;  // accessors hand out references to write through
+  return std::visit(
+      Overload{
+          [&](const IntegerKey& k) { return std::to_string(k.at(copy)); },
+          [&](const SeedKey& k) { return std::to_string(k.at(copy)); },
+          [&](const NumberKey& k) { return format_number(k.at(copy)); },
+          [&](const BooleanKey& k) { return std::string(k.at(copy) ? "true" : "false"); },
+          [&](const TextKey& k) { return toml_string(k.at(copy)); },
+          [&](const ChoiceKey& k) { return toml_string(k.get(copy)); },
+          [&](const ListKey& k) {
+            std::string out = "[";
+            for (const std::int64_t n : k.at(copy)) {
+              out += (out.size() > 1 ? ", " : "") + std::to_string(n);
+            }
+            return out + "]";
+          },
+          [](const LaterKey& k) { return k.only.empty() ? std::string() : toml_string(k.only); },
+      },
+      key.type);
+}
+
+}  // namespace duet

@@ -1,0 +1,201 @@
+#include "train/console.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+
+#include "runtime/printable.h"
+#include "train/hints.h"
+#include "train/metrics.h"
+#include "train/text.h"
+
+namespace duet {
+namespace {
+
+constexpr std::int64_t kWarmSteps = 3;  // page faults, caches, kernel choices
+constexpr double kRedrawSeconds = 0.1;
+constexpr const char* kBold = "1";
+constexpr const char* kYellow = "33";
+constexpr const char* kGreen = "32";
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int terminal_columns() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+bool set_in_environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+std::string time_of_step(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
+  return fmt::format("{:.1f} ms", seconds * 1e3);
+}
+
+std::string perplexity(double ppl) {
+  return ppl < 1e5 ? fmt::format("{:.2f}", ppl) : fmt::format("{:.2e}", ppl);
+}
+
+}  // namespace
+
+ConsoleOptions ConsoleOptions::standard_output() {
+  ConsoleOptions out;
+  const char* term = std::getenv("TERM");
+  const bool dumb = term == nullptr || std::string_view(term) == "dumb";
+  out.live = isatty(STDOUT_FILENO) == 1 && !dumb;
+  out.color = out.live && !set_in_environment("NO_COLOR");
+  out.columns = terminal_columns;
+  return out;
+}
+
+Console::Console(ConsoleOptions options, const ResolvedConfig& config, std::string device_reason)
+    : options_(std::move(options)), config_(config), device_reason_(std::move(device_reason)) {
+  if (!options_.clock) options_.clock = steady_seconds;
+  begin_ = options_.clock();
+}
+
+std::string Console::painted(const char* code, const std::string& text) const {
+  return options_.color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
+}
+
+void Console::write(const std::string& text) {
+  const char* data = text.data();
+  std::size_t left = text.size();
+  while (left > 0) {
+    const ssize_t n = ::write(options_.fd, data, left);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;  // the reader is gone; metrics.jsonl has everything
+    data += n;
+    left -= static_cast<std::size_t>(n);
+  }
+}
+
+void Console::print(const std::string& line) {
+  write((drawn_ ? "\r\x1b[2K" : "") + line + "\n");
+  drawn_ = false;
+}
+
+void Console::on_start(const StartReport& report) {
+  begin_ = options_.clock();
+  for (const std::string& line : start_box(config_, report, device_reason_)) print(line);
+  for (const std::string& change : config_.changes) print("changed since the run began: " + change);
+  for (const std::string& hint : hints(config_, report)) print(painted(kYellow, "HINT: ") + hint);
+}
+
+std::string Console::step_line(const StepReport& report, int columns) const {
+  const double steps = static_cast<double>(std::max<std::int64_t>(window_.steps, 1));
+  std::vector<std::string> fields = {
+      fmt::format("step {}/{}", report.step, report.max_iters),
+      fmt::format("loss {:.4f}", report.loss),
+      fmt::format("norm {:.2f}", report.grad_norm),
+      fmt::format("lr {:.1e}", report.lr),
+      time_of_step(window_.seconds / steps),
+  };
+  if (window_.seconds > 0) {
+    const double rate = static_cast<double>(window_.tokens) / window_.seconds;
+    const double gflops = window_.flops / window_.seconds * 1e-9;
+    fields.push_back(format_short(rate) + " tok/s");
+    fields.push_back(fmt::format("{:.{}f} GFLOP/s", gflops, gflops < 10 ? 1 : 0));
+  }
+  fields.push_back("mem " + format_bytes(report.memory_bytes));
+  const std::int64_t timed = steps_ - kWarmSteps;
+  std::string eta = "eta ?";
+  if (timed > 0) {
+    const double per_step = (options_.clock() - warm_at_) / static_cast<double>(timed);
+    eta = "eta " + format_duration(std::max(
+                       0.0, per_step * static_cast<double>(report.max_iters - report.step)));
+  }
+  // A line that does not fit the terminal would wrap and could not be redrawn: fields go, the ones
+  // that matter least first.
+  const auto joined = [&] {
+    std::string line;
+    for (const std::string& field : fields) line += field + " | ";
+    return line + eta;
+  };
+  while (columns > 0 && fields.size() > 2 && joined().size() >= static_cast<std::size_t>(columns)) {
+    fields.pop_back();
+  }
+  std::string line = joined();
+  if (columns > 0) line = line.substr(0, static_cast<std::size_t>(columns - 1));
+  return line;
+}
+
+void Console::on_step(const StepReport& report) {
+  ++steps_;
+  tokens_ = report.tokens;
+  if (steps_ == kWarmSteps) warm_at_ = options_.clock();
+  // The first steps would spoil the averages of the first line that has others.
+  if (steps_ == kWarmSteps + 1) window_ = {};
+  ++window_.steps;
+  window_.tokens += report.step_tokens;
+  window_.seconds += report.seconds;
+  window_.flops += report.flops;
+
+  const bool logged = is_log_step(report.step, report.max_iters, config_.run.log_interval);
+  const bool last = report.step == report.max_iters;
+  if (options_.live && !last) {
+    const double now = options_.clock();
+    if (drawn_ && now - drawn_at_ < kRedrawSeconds) return;
+    write("\r\x1b[2K" + step_line(report, options_.columns ? options_.columns() : 0));
+    drawn_ = true;
+    drawn_at_ = now;
+    if (logged) window_ = {};
+  } else if (logged) {
+    print(step_line(report, 0));
+    window_ = {};
+  }
+}
+
+void Console::on_eval(const EvalReport& report) {
+  std::string line = fmt::format("step {} | val loss {:.4f} | ppl {} | bpb {:.3f}", report.step,
+                                 report.loss, perplexity(report.ppl), report.bits_per_byte);
+  if (report.best) line += " | " + painted(kGreen, "best");
+  print(line);
+}
+
+void Console::on_checkpoint(std::int64_t step, const std::string& directory) {
+  print(fmt::format("step {} | saved {}", step, printable(directory, 4096)));
+}
+
+void Console::on_notice(const std::string& text) { print(painted(kYellow, "note: ") + text); }
+
+void Console::finish(const TrainResult& result) {
+  const std::string& out_dir = config_.run.out_dir;
+  const std::string dir = printable(out_dir, 4096);
+  if (result.already_complete) {
+    print(fmt::format("already complete: {} has all {} steps; nothing was written", dir,
+                      result.step));
+    print(fmt::format("  train on   duet train --resume --out_dir {} --max_iters {}", dir,
+                      result.step * 2));
+    return;
+  }
+  std::string head = result.signal != 0 ? fmt::format("stopped by signal {} after step {}",
+                                                      result.signal, result.step)
+                                        : fmt::format("done: {} steps", result.step);
+  head += fmt::format(", {} tokens, {}", format_short(static_cast<double>(tokens_)),
+                      format_duration(options_.clock() - begin_));
+  if (result.best_step >= 0) {
+    head += fmt::format(", best val loss {:.4f} at step {}", result.best_loss, result.best_step);
+  }
+  if (result.skipped_steps > 0) head += fmt::format(", {} steps skipped", result.skipped_steps);
+  print(painted(kBold, head));
+  print("  metrics    " + dir + "/metrics.jsonl");
+  if (!result.checkpoint.empty()) print("  checkpoint " + printable(result.checkpoint, 4096));
+  if (result.signal != 0) {
+    print("  go on      duet train --resume --out_dir " + dir);
+  } else {
+    print("  next       duet generate --checkpoint " + dir + " --prompt \"The \"");
+  }
+}
+
+}  // namespace duet

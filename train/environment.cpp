@@ -1,0 +1,55 @@
+#include "train/environment.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "runtime/cpu/cgroup.h"
+#include "runtime/cpu/cpu_info.h"
+#include "runtime/cpu/parallel.h"
+
+namespace duet {
+
+std::string_view version() { return DUET_VERSION; }
+
+std::string compiler() {
+#if defined(__clang__)
+  return "Clang " __clang_version__;
+#else
+  return "GCC " __VERSION__;
+#endif
+}
+
+std::string threads_reason() {
+  const int quota = cgroup_quota(), used = num_threads();
+  std::string why = fmt::format("CPU affinity {}", affinity_cpus());
+  why += quota > 0 ? fmt::format(", cgroup quota {}", quota) : ", no cgroup quota";
+  if (used != available_threads()) {
+    why += std::getenv("OMP_NUM_THREADS") != nullptr ? ", OMP_NUM_THREADS" : ", chosen";
+  }
+  return fmt::format("{} ({})", used, why);
+}
+
+std::string env_json(const std::vector<std::string>& command_line) {
+  const CpuInfo cpu = cpu_info();
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  nlohmann::ordered_json out;
+  out["version"] = version();
+  out["compiler"] = compiler();
+  out["command_line"] = command_line;
+  out["host"] = host;
+  out["cpu"] = cpu.model;
+  out["vector_target"] = cpu.vector_target;
+  out["threads"] = num_threads();
+  out["affinity_cpus"] = affinity_cpus();
+  out["cgroup_quota"] = cgroup_quota();
+  out["memory_bytes"] = cpu.memory_bytes;
+  out["onednn"] = {{"version", cpu.onednn_version}, {"isa", cpu.onednn_isa}};
+  // Arguments may hold any bytes; JSON takes UTF-8 only.
+  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace duet

@@ -1,0 +1,17 @@
+// The record of where a run happened: out_dir/env.json.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace duet {
+
+std::string_view version();  // "0.1.0"
+std::string compiler();      // "GCC 12.2.0"
+// "2 (CPU affinity 2, no cgroup quota)"
+std::string threads_reason();
+
+std::string env_json(const std::vector<std::string>& command_line);
+
+}  // namespace duet

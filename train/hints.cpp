@@ -1,0 +1,80 @@
+#include "train/hints.h"
+
+#include <fmt/format.h>
+
+#include "runtime/cpu/parallel.h"
+#include "train/text.h"
+
+namespace duet {
+namespace {
+
+void data_hints(const RunConfig& run, const StartReport& start, std::vector<std::string>& out) {
+  const std::int64_t block = start.model.block_size;
+  if (start.train_tokens > 0 && block >= start.train_tokens) {
+    out.push_back(fmt::format("block_size {} is longer than the training text ({} tokens)", block,
+                              format_count(start.train_tokens)));
+  }
+  if (start.val_tokens > 0 && start.val_tokens < 8 * block) {
+    out.push_back(
+        fmt::format("the validation text is {} tokens, {:.1f} windows of {}: its loss "
+                    "will be noisy; use a longer text or name val_data",
+                    format_count(start.val_tokens),
+                    static_cast<double>(start.val_tokens) / static_cast<double>(block), block));
+  }
+  constexpr double kManyEpochs = 20;
+  const double epochs = start.train_tokens > 0 ? static_cast<double>(run.max_iters) *
+                                                     static_cast<double>(start.tokens_per_step) /
+                                                     static_cast<double>(start.train_tokens)
+                                               : 0;
+  if (epochs > kManyEpochs && run.model.dropout == 0) {
+    out.push_back(
+        fmt::format("the run reads the text {:.0f} times: expect the validation loss to "
+                    "rise again; use more text, fewer steps or dropout",
+                    epochs));
+  }
+}
+
+void training_hints(const ResolvedConfig& config, std::vector<std::string>& out) {
+  const RunConfig& run = config.run;
+  constexpr double kHighRate = 1e-2;
+  if (run.learning_rate > kHighRate) {
+    out.push_back(fmt::format("learning_rate {} is high for AdamW; usual is 1e-4 to 3e-3",
+                              format_number(run.learning_rate)));
+  }
+  if (run.learning_rate == 0) out.push_back("learning_rate 0 trains nothing");
+  if (run.warmup_iters * 2 > run.max_iters && run.max_iters > 0) {
+    out.push_back(fmt::format("the warm-up ({} steps) is most of the run ({} steps)",
+                              run.warmup_iters, run.max_iters));
+  }
+  if (run.grad_clip == 0) out.push_back("grad_clip 0: no clipping, one bad batch can ruin the run");
+  if (run.threads > available_threads()) {
+    out.push_back(fmt::format("threads {} is more than the {} CPUs this process may use: slower",
+                              run.threads, available_threads()));
+  }
+  const bool none = run.model.coupling == CouplingKind::none;
+  for (const ConfigKey& key : config_keys()) {
+    if (none && key.group == KeyGroup::coupling && key.name != "coupling" &&
+        config.source(key.name) >= ConfigSource::file) {
+      out.push_back(fmt::format("{} has no effect with coupling none", key.name));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> hints(const ResolvedConfig& config, const StartReport& start) {
+  std::vector<std::string> out;
+  data_hints(config.run, start, out);
+  training_hints(config, out);
+  const std::int64_t padding = start.model.vocab_size - start.model.valid_vocab;
+  if (start.model.valid_vocab > 0 && padding > start.model.valid_vocab) {
+    out.push_back(fmt::format(
+        "vocab_size {} is far more than the tokenizer's {}: {} rows of the embedding ({} "
+        "parameters) are padding",
+        format_count(start.model.vocab_size), format_count(start.model.valid_vocab),
+        format_count(padding), format_count(padding * start.model.n_embd)));
+  }
+  return out;
+}
+
+}  // namespace duet

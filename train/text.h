@@ -1,0 +1,33 @@
+// Text of keys, values and reports: numbers that no locale changes, sizes and durations for people,
+// and the name a typing error most likely meant.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace duet {
+
+// The whole of `text` as a number (a leading '+' is taken), or nothing. No locale, no hex.
+std::optional<std::int64_t> parse_integer(std::string_view text);
+std::optional<double> parse_number(std::string_view text);
+
+// The shortest text that reads back as the same double: "0.001", "1.0", "1e-08".
+std::string format_number(double value);
+std::string format_count(std::int64_t value);   // "4,261,888"
+std::string format_short(double value);         // "16.0k", "1.50M"
+std::string format_bytes(std::uint64_t bytes);  // "213 MiB"
+std::string format_duration(double seconds);    // "1m31s"
+
+std::string quoted(std::string_view text);  // printable(), in double quotes
+// A TOML basic string that reads back as `text`. Requires valid UTF-8.
+std::string toml_string(std::string_view text);
+
+// "-" and "_" are the same in names of keys, flags and choices.
+std::string canonical_name(std::string_view name);
+// The entry of `names` with the smallest edit distance to `name`, or empty when none is near.
+std::string_view nearest_name(std::string_view name, const std::vector<std::string_view>& names);
+
+}  // namespace duet
