@@ -1,1 +1,128 @@
-int main() { return 0; }
+// duet: the command line. Finds the subcommand; turns what is thrown into a message and exit code.
+#include <fmt/format.h>
+
+#include <array>
+#include <csignal>
+#include <new>
+
+#include "runtime/error.h"
+#include "runtime/printable.h"
+#include "tools/commands.h"
+#include "tools/output.h"
+#include "train/environment.h"
+#include "train/text.h"
+
+namespace duet {
+namespace {
+
+struct Command {
+  std::string_view name, summary;
+  int (*run)(const Arguments&);  // null: not in this version
+};
+
+constexpr std::array<Command, 13> kCommands{{
+    {"train", "train a model; resumes with --resume", run_train},
+    {"eval", "loss, perplexity and bits per byte of a checkpoint on a text", run_eval},
+    {"generate", "continue a prompt", run_generate},
+    {"inspect", "what a checkpoint, weights or tokenizer holds", run_inspect},
+    {"tokenize", "text to token ids, or back", run_tokenize},
+    {"doctor", "device, libraries, instruction set, threads", run_doctor},
+    {"prepare", "", nullptr},
+    {"profile", "", nullptr},
+    {"bench", "", nullptr},
+    {"op", "", nullptr},
+    {"import", "", nullptr},
+    {"export", "", nullptr},
+    {"lab", "", nullptr},
+}};
+
+enum ExitCode { kOk = 0, kFailure = 1, kUsage = 2, kMemory = 3, kNonFinite = 4 };
+
+int exit_code(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::usage:
+    case ErrorKind::file:
+      return kUsage;
+    case ErrorKind::memory:
+      return kMemory;
+    case ErrorKind::non_finite:
+      return kNonFinite;
+    default:
+      return kFailure;
+  }
+}
+
+std::string help() {
+  std::string out = fmt::format(
+      "duet {}: trains transformers with coupled query-key attention\n\n"
+      "usage: duet COMMAND [arguments]; duet COMMAND --help tells more\n\n",
+      version());
+  std::string later;
+  for (const Command& command : kCommands) {
+    if (command.run != nullptr) {
+      out += fmt::format("  {:<10} {}\n", command.name, command.summary);
+    } else {
+      later += fmt::format(" {}", command.name);
+    }
+  }
+  return out + "\nnot in this version yet:" + later +
+         "\n\nexit codes: 0 ok, 1 failure, 2 usage or bad input file, 3 out of memory,\n"
+         "4 non-finite stop, 130 and 143 after a clean save on SIGINT and SIGTERM\n";
+}
+
+int dispatch(const Arguments& arguments) {
+  if (arguments.empty()) {
+    write_error(help());
+    return kUsage;
+  }
+  const std::string& name = arguments.front();
+  if (name == "--help" || name == "-h" || name == "help") {
+    write_out(help());
+    return kOk;
+  }
+  if (name == "--version") {
+    write_out(fmt::format("duet {}\n", version()));
+    return kOk;
+  }
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) {
+    if (command.name == name) {
+      check(command.run != nullptr, ErrorKind::usage, "duet ", name, ": not in this version yet");
+      return command.run(Arguments(arguments.begin() + 1, arguments.end()));
+    }
+    names.push_back(command.name);
+  }
+  const std::string_view nearest = nearest_name(name, names);
+  throw Error(ErrorKind::usage, concat("duet: no such command: got ", quoted(name), "; ",
+                                       nearest.empty() ? std::string("see duet --help")
+                                                       : concat("did you mean ", nearest, "?")));
+}
+
+int run(const Arguments& arguments) {
+  try {
+    return dispatch(arguments);
+  } catch (const ReaderGone&) {
+    return kOk;
+  } catch (const Error& error) {
+    write_error(concat("error: ", error.what(), "\n"));
+    return exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    write_error("error: out of memory: the host has no more; use a smaller batch_size or model\n");
+    return kMemory;
+  } catch (const std::exception& error) {
+    write_error(concat("error: unexpected: ", error.what(), "\n"));
+    return kFailure;
+  } catch (...) {
+    write_error("error: unexpected, and it does not say what\n");
+    return kFailure;
+  }
+}
+
+}  // namespace
+}  // namespace duet
+
+int main(int argc, char** argv) {
+  duet::reserve_standard_descriptors();
+  std::signal(SIGPIPE, SIG_IGN);  // a write that nobody reads is an error to handle, not the end
+  return duet::run(duet::Arguments(argv + (argc > 0 ? 1 : 0), argv + argc));
+}

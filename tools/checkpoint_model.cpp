@@ -1,0 +1,25 @@
+#include "tools/checkpoint_model.h"
+
+#include "runtime/cpu/parallel.h"
+#include "tools/output.h"
+
+namespace duet {
+namespace {
+
+struct Notices final : Reporter {
+  void on_notice(const std::string& text) override { write_error("note: " + text + "\n"); }
+};
+
+}  // namespace
+
+CheckpointModel open_model(const std::string& path, std::int64_t threads) {
+  if (threads > 0) set_num_threads(static_cast<int>(threads));
+  Notices notices;
+  CheckpointReader checkpoint = CheckpointReader::open(path, notices);
+  std::unique_ptr<Tokenizer> tokenizer = checkpoint.tokenizer();
+  Transformer model(checkpoint.model_config());
+  checkpoint.load_weights(named_tensors(model));
+  return {std::move(checkpoint), std::move(tokenizer), std::move(model)};
+}
+
+}  // namespace duet

@@ -1,0 +1,19 @@
+// The subcommands: each takes the arguments after its name and returns the exit code; what goes
+// wrong is thrown and becomes a code in main().
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace duet {
+
+using Arguments = std::vector<std::string>;
+
+int run_train(const Arguments& arguments);
+int run_eval(const Arguments& arguments);
+int run_generate(const Arguments& arguments);
+int run_inspect(const Arguments& arguments);
+int run_tokenize(const Arguments& arguments);
+int run_doctor(const Arguments& arguments);
+
+}  // namespace duet

@@ -1,0 +1,194 @@
+#include "tools/flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/error.h"
+#include "runtime/printable.h"
+#include "tools/output.h"
+#include "train/config.h"
+#include "train/text.h"
+
+namespace duet {
+namespace {
+
+bool is_boolean_word(std::string_view text) {
+  return text == "true" || text == "false" || text == "1" || text == "0";
+}
+
+}  // namespace
+
+void Flags::text(std::string_view name, std::string* at, std::string_view form,
+                 std::string_view help) {
+  Flag flag{name, form, help};
+  if (!at->empty()) flag.shown_default = *at;
+  flag.set = [at](const std::string&, const std::string& value) { *at = value; };
+  flags_.push_back(std::move(flag));
+}
+
+void Flags::required_text(std::string_view name, std::string* at, std::string_view form,
+                          std::string_view help) {
+  text(name, at, form, help);
+  flags_.back().required = true;
+}
+
+void Flags::integer(std::string_view name, std::int64_t* at, std::int64_t min, std::int64_t max,
+                    std::string_view help) {
+  Flag flag{name, "N", help};
+  flag.shown_default = std::to_string(*at);
+  flag.set = [=](const std::string& where, const std::string& value) {
+    const auto n = parse_integer(value);
+    check(n && *n >= min && *n <= max, ErrorKind::usage, where, ": got ", quoted(value),
+          ", expected an integer in [", min, ", ", max, "]");
+    *at = *n;
+  };
+  flags_.push_back(std::move(flag));
+}
+
+void Flags::number(std::string_view name, double* at, double min, double max,
+                   std::string_view help) {
+  Flag flag{name, "X", help};
+  flag.shown_default = format_number(*at);
+  flag.set = [=](const std::string& where, const std::string& value) {
+    const auto x = parse_number(value);
+    check(x && *x >= min && *x <= max, ErrorKind::usage, where, ": got ", quoted(value),
+          ", expected a number in [", format_number(min), ", ", format_number(max), "]");
+    *at = *x;
+  };
+  flags_.push_back(std::move(flag));
+}
+
+void Flags::toggle(std::string_view name, bool* at, std::string_view help) {
+  Flag flag{name, "", help};
+  flag.toggle = true;
+  flag.set = [at](const std::string& where, const std::string& value) {
+    check(is_boolean_word(value), ErrorKind::usage, where, ": got ", quoted(value),
+          ", expected true or false");
+    *at = value == "true" || value == "1";
+  };
+  flags_.push_back(std::move(flag));
+}
+
+void Flags::positional(std::string* at, std::string_view form, bool required) {
+  positional_ = at;
+  positional_form_ = form;
+  positional_required_ = required;
+}
+
+Flags::Flag* Flags::find(std::string_view name) {
+  const std::string wanted = canonical_name(name);
+  const auto at = std::find_if(flags_.begin(), flags_.end(), [&](const Flag& flag) {
+    return canonical_name(flag.name) == wanted;
+  });
+  return at == flags_.end() ? nullptr : &*at;
+}
+
+void Flags::unknown(const std::string& shown, std::string_view name) const {
+  std::vector<std::string_view> names = {"help"};
+  for (const Flag& flag : flags_) names.push_back(flag.name);
+  if (settings_ != nullptr) {
+    for (const ConfigKey& key : config_keys()) names.push_back(key.name);
+  }
+  std::vector<std::string> canonical;
+  for (const std::string_view n : names) canonical.push_back(canonical_name(n));
+  const std::vector<std::string_view> views(canonical.begin(), canonical.end());
+  const std::string_view nearest = nearest_name(canonical_name(name), views);
+  throw Error(ErrorKind::usage,
+              concat(shown, ": no such flag",
+                     nearest.empty() ? "; see " + command_ + " --help"
+                                     : concat("; did you mean --", nearest, "?")));
+}
+
+// One flag at arguments[i], its value included. False for --help.
+bool Flags::take(const std::vector<std::string>& arguments, std::size_t& i) {
+  const std::string& argument = arguments[i];
+  const std::size_t equals = argument.find('=');
+  const std::string shown = printable(argument.substr(0, equals));
+  std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
+  if (canonical_name(name) == "help") return false;
+
+  Flag* flag = find(name);
+  const ConfigKey* key = settings_ != nullptr && flag == nullptr ? find_key(name) : nullptr;
+  bool negated = false;
+  if (flag == nullptr && key == nullptr && canonical_name(name).rfind("no_", 0) == 0) {
+    flag = find(name.substr(3));
+    key = settings_ != nullptr && flag == nullptr ? find_key(name.substr(3)) : nullptr;
+    negated = true;
+    const bool boolean = (flag != nullptr && flag->toggle) || (key != nullptr && is_boolean(*key));
+    if (!boolean) {
+      flag = nullptr;
+      key = nullptr;
+    }
+  }
+  if (flag == nullptr && key == nullptr) unknown(shown, name);
+
+  const bool boolean = flag != nullptr ? flag->toggle : is_boolean(*key);
+  std::string value;
+  if (negated) {
+    check(equals == std::string::npos, ErrorKind::usage, shown, ": takes no value; write --",
+          name.substr(3), "=true or --", name.substr(3), "=false");
+    value = "false";
+  } else if (equals != std::string::npos) {
+    value = argument.substr(equals + 1);
+  } else if (boolean) {
+    const bool given = i + 1 < arguments.size() && is_boolean_word(arguments[i + 1]);
+    value = given ? arguments[++i] : "true";
+  } else {
+    const bool another = i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) == 0 &&
+                         arguments[i + 1].size() > 2;
+    check(i + 1 < arguments.size() && !another, ErrorKind::usage, shown, ": has no value; write ",
+          shown, " VALUE, or ", shown, "=VALUE for one that begins with --");
+    value = arguments[++i];
+  }
+  if (flag != nullptr) {
+    flag->set(shown, value);
+    flag->seen = true;
+  } else {
+    settings_->push_back({std::string(key->name), FlagText{value}, shown});
+  }
+  return true;
+}
+
+bool Flags::parse(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "-h" || (argument.rfind("--", 0) == 0 && !take(arguments, i))) {
+      write_out(help());
+      return false;
+    }
+    if (argument.rfind("--", 0) == 0) continue;
+    check(argument.size() < 2 || argument[0] != '-', ErrorKind::usage, printable(argument),
+          ": no such flag; flags begin with --");
+    check(positional_ != nullptr && !positional_seen_, ErrorKind::usage, command_, ": got ",
+          quoted(argument), ", expected ",
+          positional_ != nullptr ? concat("one ", positional_form_) : std::string("flags only"));
+    *positional_ = argument;
+    positional_seen_ = true;
+  }
+  for (const Flag& flag : flags_) {
+    check(!flag.required || flag.seen, ErrorKind::usage, command_, ": --", flag.name,
+          " is missing; give --", flag.name, ' ', flag.form);
+  }
+  check(!positional_required_ || positional_seen_, ErrorKind::usage, command_, ": ",
+        positional_form_, " is missing; see ", command_, " --help");
+  return true;
+}
+
+std::string Flags::help() const {
+  std::string out = fmt::format("{} {}\n  {}\n\n", command_, usage_, summary_);
+  for (const Flag& flag : flags_) {
+    std::string left = fmt::format("--{} {}", flag.name, flag.form);
+    out += fmt::format("  {:<30} {}", left, flag.help);
+    if (flag.required) {
+      out += " (required)";
+    } else if (!flag.shown_default.empty()) {
+      out += fmt::format(" [{}]", flag.shown_default);
+    }
+    out += "\n";
+  }
+  if (settings_ != nullptr) out += config_help();
+  return out;
+}
+
+}  // namespace duet

@@ -1,0 +1,75 @@
+// duet generate: continues a prompt, token by token as they are drawn.
+#include <algorithm>
+
+#include "runtime/error.h"
+#include "tools/checkpoint_model.h"
+#include "tools/commands.h"
+#include "tools/flags.h"
+#include "tools/output.h"
+#include "train/sampler.h"
+
+namespace duet {
+namespace {
+
+// Generates beyond the context: when it is full, the newest half of the text is the next prompt.
+// Each window draws from its own stream of random numbers. Returns what generate() has to say.
+std::string generate_text(const CheckpointModel& opened, std::vector<std::int32_t> text,
+                          SampleOptions options, bool slide) {
+  const auto stream = [&](std::int32_t id) {
+    write_out(opened.tokenizer->decode(std::vector<std::int32_t>{id}));
+    return true;
+  };
+  const auto context = static_cast<std::size_t>(opened.model.config().block_size);
+  while (true) {
+    if (slide && text.size() >= context) {
+      const std::size_t kept = std::max<std::size_t>(context / 2, 1);
+      text.erase(text.begin(), text.end() - static_cast<std::ptrdiff_t>(kept));
+    }
+    const Sample sample = generate(opened.model, text, options, stream);
+    if (!slide || !sample.context_full) return sample.message;
+    check(!sample.tokens.empty(), ErrorKind::usage, "--slide: a context of ", context,
+          " token leaves no room to slide");
+    text.insert(text.end(), sample.tokens.begin(), sample.tokens.end());
+    options.max_new_tokens -= static_cast<std::int64_t>(sample.tokens.size());
+    ++options.seed;
+  }
+}
+
+}  // namespace
+
+int run_generate(const Arguments& arguments) {
+  std::string path, prompt;
+  SampleOptions options;
+  std::int64_t threads = 0, seed = static_cast<std::int64_t>(options.seed);
+  bool slide = false;
+  Flags flags("duet generate", "--checkpoint DIR --prompt TEXT",
+              "continues the prompt; the same seed gives the same text");
+  flags.required_text("checkpoint", &path, "DIR",
+                      "a run (its newest good checkpoint) or one of them");
+  flags.required_text("prompt", &prompt, "TEXT", "the beginning");
+  flags.integer("max_new_tokens", &options.max_new_tokens, 0, std::int64_t{1} << 31,
+                "tokens to add");
+  flags.number("temperature", &options.temperature, 0, 1000, "0: always the likeliest");
+  flags.integer("top_k", &options.top_k, 0, std::int64_t{1} << 31, "likeliest tokens kept; 0: all");
+  flags.number("top_p", &options.top_p, 1e-9, 1, "probability kept, likeliest first");
+  flags.integer("seed", &seed, 0, INT64_MAX, "of the draws");
+  flags.toggle("slide", &slide, "go on when the context is full, with its newest half");
+  flags.integer("threads", &threads, 0, 4096, "CPU threads; 0: what the process may use");
+  if (!flags.parse(arguments)) return 0;
+  options.seed = static_cast<std::uint64_t>(seed);
+  check(!prompt.empty(), ErrorKind::usage, "--prompt: got \"\", expected at least one character");
+
+  const CheckpointModel opened = open_model(path, threads);
+  const std::vector<std::int32_t> ids = opened.tokenizer->encode(prompt);
+  const std::int64_t context = opened.model.config().block_size;
+  check(slide || static_cast<std::int64_t>(ids.size()) <= context, ErrorKind::usage,
+        "--prompt: got ", ids.size(), " tokens, expected at most the model's context of ", context,
+        "; shorten it, or use --slide to keep its end");
+  write_out(prompt);
+  const std::string message = generate_text(opened, ids, options, slide);
+  write_out("\n");
+  if (!message.empty()) write_error("note: " + message + "; --slide goes on\n");
+  return 0;
+}
+
+}  // namespace duet

@@ -1,0 +1,58 @@
+#include "tools/output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "runtime/error.h"
+
+namespace duet {
+namespace {
+
+// 0, or the error that stopped it.
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void reserve_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
+    // The lowest free descriptor is fd itself.
+    static_cast<void>(::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+  }
+}
+
+void write_out(std::string_view text) {
+  const int error = write_all(STDOUT_FILENO, text);
+  if (error == EPIPE) throw ReaderGone{};
+  check(error == 0, ErrorKind::io, "standard output: cannot write: got ", std::strerror(error),
+        ", expected it to take ", text.size(), " bytes");
+}
+
+void write_error(std::string_view text) { static_cast<void>(write_all(STDERR_FILENO, text)); }
+
+std::string read_input() {
+  std::string out;
+  std::vector<char> buffer(std::size_t{1} << 16);
+  while (true) {
+    const ssize_t n = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    check(n >= 0, ErrorKind::io, "standard input: cannot read: got ", std::strerror(errno),
+          ", expected text; pipe or redirect a file into the command");
+    if (n == 0) return out;
+    out.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,23 @@
+// Standard input and output of the commands, and what a failure there means.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace duet {
+
+// The reader of standard output left (`| head -1`): its choice, so the command ends quietly.
+struct ReaderGone {};
+
+// Opens /dev/null over descriptors 0 to 2 that are closed, in the wrong direction: no file opened
+// later can land there, and using them still fails.
+void reserve_standard_descriptors();
+
+// Everything, at once. Throws ReaderGone, or Error(io) when the system refuses.
+void write_out(std::string_view text);
+// To standard error; failures are ignored, there is nowhere left to tell.
+void write_error(std::string_view text);
+// All of standard input. Throws Error(io).
+std::string read_input();
+
+}  // namespace duet

@@ -1,0 +1,75 @@
+// duet train: a run from a configuration file and flags.
+#include <fmt/format.h>
+
+#include "runtime/cpu/cpu_info.h"
+#include "runtime/cpu/parallel.h"
+#include "tools/commands.h"
+#include "tools/flags.h"
+#include "tools/output.h"
+#include "tools/signals.h"
+#include "train/config.h"
+#include "train/console.h"
+#include "train/environment.h"
+#include "train/metrics.h"
+#include "train/reporters.h"
+#include "train/text.h"
+#include "train/trainer.h"
+
+namespace duet {
+namespace {
+
+// A model that cannot fit is refused here, with numbers, and not by the system in mid-run.
+void check_memory(const RunConfig& run) {
+  const std::uint64_t available = cpu_info().memory_bytes;
+  const std::uint64_t planned = planned_peak_bytes(run, run.model);
+  check(available == 0 || planned <= available, ErrorKind::memory,
+        "train: the run does not fit: ", "got ", format_bytes(planned),
+        " planned at peak, expected at most the ", format_bytes(available),
+        " of this machine; use a smaller batch_size or model, or --recompute block");
+}
+
+std::string device_reason(const RunConfig& run) {
+  return run.device == "auto" ? "auto: this build has no CUDA" : "chosen";
+}
+
+}  // namespace
+
+int run_train(const Arguments& arguments) {
+  ConfigRequest request;
+  bool print_config = false;
+  Flags flags("duet train", "[config.toml] [--key value ...]",
+              "trains; every key may stand in the file (TOML) or be a flag, and flags win");
+  flags.toggle("resume", &request.resume, "go on with the run in out_dir");
+  flags.toggle("print-config", &print_config, "show every value and its source, and stop");
+  flags.positional(&request.file, "config.toml", /*required=*/false);
+  flags.configuration(&request.flags);
+  if (!flags.parse(arguments)) return 0;
+
+  ResolvedConfig config = resolve_config(request);
+  if (print_config) {
+    write_out(config_toml(config));
+    return 0;
+  }
+  RunConfig& run = config.run;
+  check(!run.data.empty(), ErrorKind::usage, "data: no training text is named; give --data FILE");
+  run.model.vocab_size = resolve_model(run, *open_tokenizer(run.tokenizer)).vocab_size;
+  if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
+  check_memory(run);
+
+  Console console(ConsoleOptions::standard_output(), config, device_reason(run));
+  Metrics metrics(run.out_dir, run.log_interval, console);
+  Reporters reporters({&console, &metrics});
+
+  std::vector<std::string> command_line = {"duet", "train"};
+  command_line.insert(command_line.end(), arguments.begin(), arguments.end());
+  TrainContext context;
+  context.reporter = &reporters;
+  context.stop_signal = &install_stop_signals();
+  context.run_files = {{"config.toml", config_toml(config)}, {"env.json", env_json(command_line)}};
+  const TrainResult result = train(run, context);
+  metrics.flush();
+  console.finish(result);
+  return result.signal == 0 ? 0 : 128 + result.signal;
+}
+
+}  // namespace duet
