@@ -93,7 +93,8 @@ std::string format_bytes(std::size_t bytes) {
   double value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
-  text << std::fixed << std::setprecision(value < 10 ? 2 : 1) << value << ' ' << kUnits[unit];
+  const int digits = value < 10 ? 2 : value < 100 || unit >= 2 ? 1 : 0;
+  text << std::fixed << std::setprecision(digits) << value << ' ' << kUnits[unit];
   return text.str();
 }
 

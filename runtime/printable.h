@@ -12,7 +12,7 @@ namespace duet {
 std::string printable(std::string_view text, std::size_t limit = 80);
 inline std::string in_quotes(std::string_view text) { return '"' + printable(text) + '"'; }
 
-// "512 B", "1.50 KiB", "64.0 MiB", "139.8 GiB".
+// "512 B", "1.50 KiB", "64.0 MiB", "213 MiB", "139.8 GiB".
 std::string format_bytes(std::size_t bytes);
 
 // The length of the valid UTF-8 sequence that `text` begins with (1 to 4 bytes), or 0. Overlong

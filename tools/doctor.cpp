@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "runtime/cpu/cpu_info.h"
+#include "runtime/printable.h"
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"

@@ -39,7 +39,7 @@ void Flags::integer(std::string_view name, std::int64_t* at, std::int64_t min, s
   flag.shown_default = std::to_string(*at);
   flag.set = [=](const std::string& where, const std::string& value) {
     const auto n = parse_integer(value);
-    check(n && *n >= min && *n <= max, ErrorKind::usage, where, ": got ", quoted(value),
+    check(n && *n >= min && *n <= max, ErrorKind::usage, where, ": got ", in_quotes(value),
           ", expected an integer in [", min, ", ", max, "]");
     *at = *n;
   };
@@ -52,7 +52,7 @@ void Flags::number(std::string_view name, double* at, double min, double max,
   flag.shown_default = format_number(*at);
   flag.set = [=](const std::string& where, const std::string& value) {
     const auto x = parse_number(value);
-    check(x && *x >= min && *x <= max, ErrorKind::usage, where, ": got ", quoted(value),
+    check(x && *x >= min && *x <= max, ErrorKind::usage, where, ": got ", in_quotes(value),
           ", expected a number in [", format_number(min), ", ", format_number(max), "]");
     *at = *x;
   };
@@ -63,7 +63,7 @@ void Flags::toggle(std::string_view name, bool* at, std::string_view help) {
   Flag flag{name, "", help};
   flag.toggle = true;
   flag.set = [at](const std::string& where, const std::string& value) {
-    check(is_boolean_word(value), ErrorKind::usage, where, ": got ", quoted(value),
+    check(is_boolean_word(value), ErrorKind::usage, where, ": got ", in_quotes(value),
           ", expected true or false");
     *at = value == "true" || value == "1";
   };
@@ -161,7 +161,7 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
     check(argument.size() < 2 || argument[0] != '-', ErrorKind::usage, printable(argument),
           ": no such flag; flags begin with --");
     check(positional_ != nullptr && !positional_seen_, ErrorKind::usage, command_, ": got ",
-          quoted(argument), ", expected ",
+          in_quotes(argument), ", expected ",
           positional_ != nullptr ? concat("one ", positional_form_) : std::string("flags only"));
     *positional_ = argument;
     positional_seen_ = true;

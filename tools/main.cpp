@@ -93,7 +93,7 @@ int dispatch(const Arguments& arguments) {
     names.push_back(command.name);
   }
   const std::string_view nearest = nearest_name(name, names);
-  throw Error(ErrorKind::usage, concat("duet: no such command: got ", quoted(name), "; ",
+  throw Error(ErrorKind::usage, concat("duet: no such command: got ", in_quotes(name), "; ",
                                        nearest.empty() ? std::string("see duet --help")
                                                        : concat("did you mean ", nearest, "?")));
 }

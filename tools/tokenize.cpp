@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/error.h"
+#include "runtime/printable.h"
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"
@@ -13,12 +14,12 @@ namespace {
 
 std::vector<std::int32_t> parse_ids(const std::string& text, std::int64_t vocab_size) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  check(json.is_array(), ErrorKind::file, "standard input: got ", quoted(text.substr(0, 40)),
+  check(json.is_array(), ErrorKind::file, "standard input: got ", in_quotes(text.substr(0, 40)),
         ", expected one JSON array of ids, such as [72, 105]");
   std::vector<std::int32_t> ids;
   for (const auto& item : json) {
     check(item.is_number_integer() && item >= 0 && item < vocab_size, ErrorKind::file,
-          "standard input: entry ", ids.size(), " of the array: got ", quoted(item.dump()),
+          "standard input: entry ", ids.size(), " of the array: got ", in_quotes(item.dump()),
           ", expected an id in [0, ", vocab_size, ")");
     ids.push_back(item.get<std::int32_t>());
   }

@@ -3,6 +3,7 @@
 
 #include "runtime/cpu/cpu_info.h"
 #include "runtime/cpu/parallel.h"
+#include "runtime/printable.h"
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"

@@ -110,7 +110,7 @@ void apply_checkpoint(ResolvedConfig& out) {
 }
 
 void check_path(std::string_view key, const std::string& path) {
-  check(path.empty() || path.front() != '~', ErrorKind::usage, key, ": got ", quoted(path),
+  check(path.empty() || path.front() != '~', ErrorKind::usage, key, ": got ", in_quotes(path),
         ", expected a path; ~ is not expanded here, write the whole path");
 }
 
@@ -123,7 +123,7 @@ void check_run(ResolvedConfig& config) {
   check(!run.out_dir.empty(), ErrorKind::usage,
         "out_dir: got \"\", expected a path; name the directory of the run");
   check(run.out_dir != run.data && run.out_dir != run.val_data, ErrorKind::usage, "out_dir: got ",
-        quoted(run.out_dir), ", the path of the data; choose another directory");
+        in_quotes(run.out_dir), ", the path of the data; choose another directory");
   check(run.min_lr == -1 || run.min_lr >= 0, ErrorKind::usage, "min_lr: got ",
         format_number(run.min_lr), ", expected -1 (learning_rate / 10) or a number >= 0");
   check(run.min_lr <= run.learning_rate, ErrorKind::usage, "min_lr: got ",

@@ -1,6 +1,7 @@
 // Values of configuration keys: from what a file or a flag spelled, to the field, and back.
 #include <cmath>
 
+#include "runtime/printable.h"
 #include "train/config_keys.h"
 #include "train/data.h"
 #include "train/text.h"
@@ -19,11 +20,11 @@ Overload(F...) -> Overload<F...>;
 std::string shown(const RawValue& value) {
   return std::visit(
       Overload{
-          [](const FlagText& v) { return quoted(v.text); },
+          [](const FlagText& v) { return in_quotes(v.text); },
           [](std::int64_t v) { return std::to_string(v); },
           [](double v) { return format_number(v); },
           [](bool v) { return std::string(v ? "true" : "false"); },
-          [](const std::string& v) { return "the string " + quoted(v); },
+          [](const std::string& v) { return "the string " + in_quotes(v); },
           [](const std::vector<std::int64_t>& v) { return concat("a list of ", v.size()); },
           [](const OtherValue& v) { return v.what; },
       },
@@ -109,7 +110,7 @@ void set(const BooleanKey& k, const ConfigKey& key, const Setting& s, RunConfig&
 void set(const TextKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
   std::string v = text_value(key, s);
   check(first_invalid_utf8(v) < 0 && v.find('\0') == std::string::npos, ErrorKind::usage, s.where,
-        ": got ", quoted(v),
+        ": got ", in_quotes(v),
         ", expected text in UTF-8 without NUL; the run directory could not record it");
   k.at(config) = std::move(v);
 }

@@ -6,8 +6,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "runtime/printable.h"
-
 namespace duet {
 namespace {
 
@@ -56,17 +54,6 @@ std::string format_short(double value) {
   return fmt::format("{:.{}f}{}", value, digits, kUnits[unit]);
 }
 
-std::string format_bytes(std::uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1023.5 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", value, unit >= 3 ? 2 : 0, kUnits[unit]);
-}
-
 std::string format_duration(double seconds) {
   if (!(seconds >= 0) || seconds > 1e9) return "?";
   const auto s = static_cast<std::int64_t>(std::llround(seconds));
@@ -75,8 +62,6 @@ std::string format_duration(double seconds) {
   if (s < 86400) return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
   return fmt::format("{}d{:02}h", s / 86400, s / 3600 % 24);
 }
-
-std::string quoted(std::string_view text) { return fmt::format("\"{}\"", printable(text)); }
 
 std::string toml_string(std::string_view text) {
   std::string out = "\"";

@@ -16,12 +16,10 @@ std::optional<double> parse_number(std::string_view text);
 
 // The shortest text that reads back as the same double: "0.001", "1.0", "1e-08".
 std::string format_number(double value);
-std::string format_count(std::int64_t value);   // "4,261,888"
-std::string format_short(double value);         // "16.0k", "1.50M"
-std::string format_bytes(std::uint64_t bytes);  // "213 MiB"
-std::string format_duration(double seconds);    // "1m31s"
+std::string format_count(std::int64_t value);  // "4,261,888"
+std::string format_short(double value);        // "16.0k", "1.50M"
+std::string format_duration(double seconds);   // "1m31s"
 
-std::string quoted(std::string_view text);  // printable(), in double quotes
 // A TOML basic string that reads back as `text`. Requires valid UTF-8.
 std::string toml_string(std::string_view text);
 
