@@ -139,7 +139,7 @@ TEST(CachingAllocator, OutOfMemoryNamesEverything) {
   }
   const MemoryScope scope("mlp");
   EXPECT_EQ(error_of(ErrorKind::memory, [&] { f.memory.allocate(100 * kMiB); }),
-            "fake out of memory: asked for 100.0 MiB in mlp; 64.0 MiB limit, 30.0 MiB live, 0 B "
+            "fake out of memory: asked for 100 MiB in mlp; 64.0 MiB limit, 30.0 MiB live, 0 B "
             "cached in pieces of at most 0 B;\n"
             "  largest live scopes: blocks.*.attn 24.0 MiB, head 6.00 MiB;\n"
             "  try a smaller batch_size (gradient_accumulation_steps keeps the tokens per step), "
