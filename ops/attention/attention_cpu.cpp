@@ -162,21 +162,10 @@ void forward_unit(const AttentionInputs& in, std::int64_t unit, View out, View l
 // The few rows of a decoding step: keys and values are read in place, row by row.
 // scores[j] = q . k_j for j in [seen.begin, seen.end)
 void score_row(const float* q, const Strided& k, std::int64_t width, Span seen, float* scores) {
-  const F32 d;
-  const std::int64_t n = lanes(), whole = width / n * n;
-  std::int64_t j = seen.begin;
-  for (; j < seen.end; ++j) {
+  for (std::int64_t j = seen.begin; j < seen.end; ++j) {
     const float* row = k.data + j * k.row;
-    auto even = hn::Zero(d), odd = hn::Zero(d);
-    std::int64_t c = 0;
-    for (; c + 2 * n <= whole; c += 2 * n) {
-      even = hn::MulAdd(hn::LoadU(d, q + c), hn::LoadU(d, row + c), even);
-      odd = hn::MulAdd(hn::LoadU(d, q + c + n), hn::LoadU(d, row + c + n), odd);
-    }
-    for (; c < whole; c += n) even = hn::MulAdd(hn::LoadU(d, q + c), hn::LoadU(d, row + c), even);
-    float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
-    for (; c < width; ++c) sum += q[c] * row[c];
-    scores[j] = sum;
+    if (j + kRowsAhead < seen.end) fetch_row(row + kRowsAhead * k.row, width);
+    scores[j] = dot(q, row, width);
   }
 }
 
@@ -260,6 +249,7 @@ void unpack_rows(const float* from, std::int64_t ld, std::int64_t rows, std::int
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* x = from + r * ld;
     float* y = to + r * row;
+    if (r + kRowsAhead < rows) fetch_row(y + kRowsAhead * row, width);
     if (add) {
       for (std::int64_t c = 0; c < width; ++c) y[c] += factor * x[c];
     } else {
@@ -298,9 +288,7 @@ void backward_unit(const AttentionInputs& in, std::int64_t unit, ConstView out, 
     std::fill(dq, dq + queries * ldq, 0.0f);
     for (std::int64_t i = 0; i < queries; ++i) {
       const float* y = out.as<float>() + ((b * queries + i) * in.heads() + h) * value_width;
-      float sum = 0;
-      for (std::int64_t c = 0; c < value_width; ++c) sum += dout[i * ldv + c] * y[c];
-      delta[i] = sum;
+      delta[i] = dot(dout + i * ldv, y, value_width);
       row_lse[i] = static_cast<float>(kLog2E) * lse.as<float>()[(b * in.heads() + h) * queries + i];
     }
     for (std::int64_t key = 0; key < keys; key += kKeyTile) {

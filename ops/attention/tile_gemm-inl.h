@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -129,6 +130,12 @@ struct Strided {
   std::int64_t row, column;
 };
 
+// The rows of a head lie far apart, often a page: too far for the hardware to guess the next one.
+constexpr std::int64_t kRowsAhead = 8;
+HWY_INLINE void fetch_row(const float* row, std::int64_t columns) {
+  for (std::int64_t c = 0; c < columns; c += 16) hwy::Prefetch(row + c);
+}
+
 // to[r][c] = factor * from(r, c), columns padded with zeros to whole panels.
 inline void pack_rows(const Strided& from, std::int64_t rows, std::int64_t columns, float factor,
                       float* HWY_RESTRICT to, std::int64_t ld) {
@@ -140,6 +147,7 @@ inline void pack_rows(const Strided& from, std::int64_t rows, std::int64_t colum
     float* y = to + r * ld;
     std::int64_t c = 0;
     if (from.column == 1) {
+      if (r + kRowsAhead < rows) fetch_row(x + kRowsAhead * from.row, columns);
       for (; c + n <= columns; c += n) hn::StoreU(hn::Mul(f, hn::LoadU(d, x + c)), d, y + c);
     }
     for (; c < columns; ++c) y[c] = factor * x[c * from.column];
@@ -157,6 +165,9 @@ inline void pack_transposed(const Strided& from, std::int64_t rows, std::int64_t
   if (from.column == 1) {
     for (; r + 4 <= rows; r += 4) {
       const float* x = from.data + r * from.row;
+      for (std::int64_t i = kRowsAhead; i < kRowsAhead + 4 && r + i < rows; ++i) {
+        fetch_row(x + i * from.row, columns);
+      }
       std::int64_t c = 0;
       for (; c + 4 <= columns; c += 4) {
         const auto x0 = hn::LoadU(d, x + c), x1 = hn::LoadU(d, x + from.row + c);
@@ -184,6 +195,24 @@ inline void pack_transposed(const Strided& from, std::int64_t rows, std::int64_t
     for (; i < rows; ++i) to[c * ld + i] = from.data[i * from.row + c * from.column];
     for (; i < end; ++i) to[c * ld + i] = 0;
   }
+}
+
+HWY_INLINE float dot(const float* HWY_RESTRICT x, const float* HWY_RESTRICT y, std::int64_t n) {
+  const F32 d;
+  const std::int64_t step = lanes(), whole = n / step * step;
+  auto even = hn::Zero(d), odd = hn::Zero(d);
+  std::int64_t c = 0;
+  for (; c + 2 * step <= whole; c += 2 * step) {
+    even = hn::MulAdd(hn::LoadU(d, x + c), hn::LoadU(d, y + c), even);
+    odd = hn::MulAdd(hn::LoadU(d, x + c + step), hn::LoadU(d, y + c + step), odd);
+  }
+  if (c < whole) {
+    even = hn::MulAdd(hn::LoadU(d, x + c), hn::LoadU(d, y + c), even);
+    c += step;
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+  for (; c < n; ++c) sum += x[c] * y[c];
+  return sum;
 }
 
 // 2^x for x <= 128: exactly 0 below -127 (and for -inf), NaN stays NaN, within 2 ulp.
