@@ -87,7 +87,7 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
         ", expected [B, Tq, Hq, D], [B, Tk, Hkv, D], [B, Tk, Hkv, Dv]");
   check(k.size(0) == q.size(0) && v.size(0) == q.size(0), ErrorKind::shape,
         "attention: batch sizes differ: q is ", q.shape(), ", k is ", k.shape(), ", v is ",
-        v.shape());
+        v.shape(), "; all three share one batch");
   check(k.size(3) == q.size(3), ErrorKind::shape, "attention: head widths differ: q is ", q.shape(),
         ", k is ", k.shape(), "; the last sizes must be equal");
   check(v.size(1) == k.size(1) && v.size(2) == k.size(2), ErrorKind::shape,
@@ -99,7 +99,8 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
   check(q.dtype() == DType::f32 || q.dtype() == DType::f64, ErrorKind::dtype,
         "attention: dtype is not supported: got ", q.dtype(), ", expected f32 or f64");
   check(k.dtype() == q.dtype() && v.dtype() == q.dtype(), ErrorKind::dtype,
-        "attention: dtypes differ: q is ", q.dtype(), ", k is ", k.dtype(), ", v is ", v.dtype());
+        "attention: dtypes differ: q is ", q.dtype(), ", k is ", k.dtype(), ", v is ", v.dtype(),
+        "; convert to one");
   check(k.device() == q.device() && v.device() == q.device(), ErrorKind::device,
         "attention: devices differ: q is on ", q.device(), ", k on ", k.device(), ", v on ",
         v.device());

@@ -63,10 +63,12 @@ Tensor rope(const Tensor& x, const Tensor& table, std::int64_t position) {
         x.shape(), "), expected an even width; dimensions are rotated in pairs");
   check(table.ndim() == 3 && table.size(1) == 2 && table.size(2) == width / 2, ErrorKind::shape,
         "rope: table does not fit: got ", table.shape(), ", expected [length, 2, ", width / 2,
-        "] for x of ", x.shape());
-  check(position >= 0 && position <= table.size(0) && time <= table.size(0) - position,
-        ErrorKind::index, "rope: positions run past the table: got positions [", position, ", ",
-        concat(position, " + ", time), "), expected them in [0, ", table.size(0),
+        "] for x of ", x.shape(), "; make the table for this head width");
+  std::int64_t end = 0;
+  const bool fits = !__builtin_add_overflow(position, time, &end) && end <= table.size(0);
+  check(position >= 0 && fits, ErrorKind::index,
+        "rope: positions run past the table: got positions [", position, ", ", end,
+        "), expected them in [0, ", table.size(0),
         "); make a longer rope_table or a shorter sequence");
   check(x.dtype() == DType::f32 || x.dtype() == DType::f64, ErrorKind::dtype,
         "rope: dtype is not supported: got ", x.dtype(), ", expected f32 or f64");

@@ -16,6 +16,8 @@ std::vector<OpCase> matmul_cases();
 std::vector<OpCase> coupling_cases();
 std::vector<OpCase> norm_cases();
 std::vector<OpCase> softmax_cases();
+std::vector<OpCase> attention_cases();
+std::vector<OpCase> rope_cases();
 
 inline const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> cases = [] {
@@ -31,6 +33,8 @@ inline const std::vector<OpCase>& op_cases() {
              coupling_cases,
              norm_cases,
              softmax_cases,
+             attention_cases,
+             rope_cases,
          }) {
       for (OpCase& row : family()) all.push_back(std::move(row));
     }
