@@ -28,8 +28,9 @@ class GradRequest {
   std::size_t size() const { return entries_.size(); }
   // False: no gradient flows to this input; return an undefined Tensor for it and skip the work.
   bool needed(std::size_t input) const { return entries_[input].needed; }
-  // The gradient buffer of a leaf that already holds a gradient, else undefined. An op that can add
-  // (beta = 1) writes into it and returns it: then no temporary gradient of a weight exists.
+  // A gradient of this input that already exists (the leaf's, or the sum over other consumers),
+  // else undefined. An op that can add (beta = 1) adds its own to it and returns it: then no
+  // temporary gradient exists. Any strides; never memory that the incoming gradients lie in.
   const Tensor& accumulator(std::size_t input) const { return entries_[input].accumulator; }
 
  private:
@@ -59,6 +60,8 @@ class Node {
   struct Edge {
     std::shared_ptr<Node> node;  // null: the input needs no gradient
     int output = 0;
+    Shape shape;  // of the input, which its gradient must have
+    DType dtype = DType::f32;
   };
 
   const char* name;
@@ -77,9 +80,10 @@ struct GradMeta {
 };
 
 inline bool requires_grad(const Tensor& t) { return t.grad_meta() != nullptr; }
-// Makes `t` a leaf that collects a gradient. Throws Error(autograd) if an op made it.
+// Makes `t` a leaf that collects a gradient; one that is a leaf already stays as it is. Throws
+// Error(autograd) if an op made it.
 Tensor& set_requires_grad(Tensor& t);
-// The gradient of a leaf; undefined before the first backward().
+// The gradient of a leaf; undefined before the first backward(). Throws Error(autograd) for others.
 const Tensor& grad(const Tensor& t);
 void set_grad(const Tensor& leaf, Tensor value);  // an undefined value drops the gradient
 // Runs `hook` on the gradient of `t` once it is complete, before it flows on; a defined result

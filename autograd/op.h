@@ -59,6 +59,10 @@ struct OpNode final : Node {
 
   std::vector<Tensor> backward(const std::vector<Tensor>& grad_outputs,
                                const GradRequest& request) override {
+    check(!used, ErrorKind::autograd, Op::name,
+          ": backward ran twice through the same graph; its saved tensors were already freed; run "
+          "the forward again");
+    used = true;
     const auto& dy = [&]() -> const auto& {
       if constexpr (kOutputs == 1) {
         return grad_outputs[0];
@@ -84,6 +88,7 @@ struct OpNode final : Node {
 
   Op op;
   typename Op::Saved saved;
+  bool used = false;
 };
 
 template <OpStruct Op, class In>

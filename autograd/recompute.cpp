@@ -21,18 +21,20 @@ struct Recompute {
     return f(in);
   }
 
-  std::vector<Tensor> backward(const Saved& saved, const Tensor& dy) const {
-    check(!saved.needs_grad.empty(), ErrorKind::autograd,
-          "recompute: backward ran twice through the same graph; run the forward again");
+  std::vector<Tensor> backward(const Saved& saved, const Tensor& dy,
+                               const GradRequest& request) const {
     std::vector<Tensor> in;
     for (std::size_t i = 0; i < saved.inputs.size(); ++i) {
       in.push_back(saved.inputs[i].get(name).detach());
-      if (saved.needs_grad[i]) set_requires_grad(in.back());
+      if (!saved.needs_grad[i]) continue;
+      // Added up in the order in which the graph without recompute would: the same bits.
+      set_requires_grad(in.back());
+      set_grad(in.back(), request.accumulator(i));
     }
     {
       const EnableGradGuard enable;
       const Tensor y = f(in);
-      duet::backward(y, dy);
+      if (requires_grad(y)) duet::backward(y, dy);
     }
     std::vector<Tensor> grads;
     for (std::size_t i = 0; i < in.size(); ++i) {
@@ -47,7 +49,11 @@ struct Recompute {
 
 Tensor recompute(const char* name, RecomputeFunction f, const std::vector<Tensor>& inputs) {
   const MemoryScope scope(name);
-  return apply_list(Recompute{std::move(f)}, inputs);
+  // Recorded even if no input requires grad: parameters that `f` captures may.
+  std::vector<Node::Edge> edges;
+  for (const Tensor& t : inputs) edges.push_back(edge_to(t));
+  return detail::apply_with(Recompute{std::move(f)}, std::move(edges), grad_enabled(),
+                            [&](auto& op, auto& saved) { return op.forward(saved, inputs); });
 }
 
 }  // namespace duet

@@ -6,8 +6,8 @@
 // Forward keeps only the inputs. Backward runs `f` once more with a graph and walks that graph, so
 // parameters that `f` captures get their gradients as leaves. Bits are the same as without, because
 // every op is deterministic and dropout draws are keyed, not drawn from a state.
-// Requires: at least one input requires grad, and `f` is a pure function of inputs and parameters
-// that outlives the graph.
+// Requires: `f` is a pure function of inputs and parameters, and what it refers to outlives the
+// graph.
 #pragma once
 
 #include <functional>
