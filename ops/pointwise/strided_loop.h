@@ -18,14 +18,16 @@ template <std::size_t kOperands, class Inner>
 void parallel_rows(const Shape& shape, const std::array<Strides, kOperands>& strides,
                    Inner&& inner) {
   using Offsets = std::array<std::int64_t, kOperands>;
-  // A tensor is many short rows or one long one: split the outermost dim that is worth splitting.
-  int split = -1;
-  std::int64_t inside = shape.numel();
-  while (split + 1 < shape.ndim() && (split < 0 || shape[split] == 1)) {
-    ++split;
-    inside = shape[split] > 0 ? inside / shape[split] : 0;
+  if (shape.numel() == 0) return;
+  // The outermost dim whose slices have at most a grain of elements is cut; dims left of it (many
+  // pieces each) are counted out, dims right of it stay whole.
+  int cut = -1;
+  std::int64_t outer = 1, inside = shape.numel();
+  while (cut + 1 < shape.ndim() && inside > kPointwiseGrain) {
+    if (++cut > 0) outer *= shape[cut - 1];
+    inside /= shape[cut];
   }
-  if (shape.numel() <= 2 * kPointwiseGrain || split < 0) {
+  if (cut < 0) {
     std::int64_t first = 0;
     for_each_row<kOperands>(shape, strides,
                             [&](const Offsets& offsets, std::int64_t n, const Offsets& steps) {
@@ -34,17 +36,24 @@ void parallel_rows(const Shape& shape, const std::array<Strides, kOperands>& str
                             });
     return;
   }
-  const std::int64_t grain =
-      std::max<std::int64_t>(1, kPointwiseGrain / std::max<std::int64_t>(1, inside));
-  parallel_for(shape[split], grain, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t per_piece = kPointwiseGrain / inside;
+  const std::int64_t pieces = (shape[cut] + per_piece - 1) / per_piece;
+  parallel_chunks(outer * pieces, [&](std::int64_t chunk) {
+    const std::int64_t begin = chunk % pieces * per_piece;
     Shape piece = shape;
-    piece[split] = end - begin;
-    std::int64_t first = begin * inside;
+    piece[cut] = std::min(per_piece, shape[cut] - begin);
+    Offsets base;
+    for (std::size_t k = 0; k < kOperands; ++k) base[k] = begin * strides[k][cut];
+    std::int64_t rest = chunk / pieces;
+    for (int d = cut - 1; d >= 0; --d) {
+      piece[d] = 1;
+      for (std::size_t k = 0; k < kOperands; ++k) base[k] += rest % shape[d] * strides[k][d];
+      rest /= shape[d];
+    }
+    std::int64_t first = (chunk / pieces * shape[cut] + begin) * inside;
     for_each_row<kOperands>(piece, strides,
                             [&](Offsets offsets, std::int64_t n, const Offsets& steps) {
-                              for (std::size_t k = 0; k < kOperands; ++k) {
-                                offsets[k] += begin * strides[k][split];
-                              }
+                              for (std::size_t k = 0; k < kOperands; ++k) offsets[k] += base[k];
                               inner(offsets, n, steps, first);
                               first += n;
                             });
