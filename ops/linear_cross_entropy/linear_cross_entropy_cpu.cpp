@@ -10,9 +10,6 @@ namespace {
 
 // Columns of logits that go through product, softmax and product while they are in the cache.
 constexpr std::int64_t kTileColumns = 2048;
-// Rows of one thread's share of dx. oneDNN would split this product, whose inner size is the
-// vocabulary, between the threads in a way that takes half as long again.
-constexpr std::int64_t kShareRows = 64;
 // Elements of one share of a pointwise loop.
 constexpr std::int64_t kGrain = 1 << 15;
 
@@ -110,10 +107,7 @@ class Run {
       });
       const ConstView dlogits = columns_of(rows_of(c_.logits, 0, rows_), v, n);
       if (has(c_.dx)) {
-        parallel_for(rows_, kShareRows, [&](std::int64_t begin, std::int64_t end) {
-          gemm_cpu(rows_of(dlogits, begin, end - begin), rows_of(c_.weight, v, n),
-                   rows_of(c_.dx, begin_ + begin, end - begin), v > 0);
-        });
+        gemm_cpu(dlogits, rows_of(c_.weight, v, n), rows_of(c_.dx, begin_, rows_), v > 0);
       }
       if (has(c_.dweight)) {
         gemm_cpu(transposed(dlogits), x, rows_of(c_.dweight, v, n), begin_ > 0);
