@@ -333,6 +333,35 @@ TEST(Onednn, RunsFastKernelsAtTransformerShapes) {
   }
 }
 
+// Lines of operands that lie a multiple of 512 bytes apart are copied in blocks of the inner size;
+// exact on integers, so against f64 to the last bit.
+TEST(Onednn, CollidingLinesGiveTheSameProduct) {
+  const std::int64_t k = 2500;  // more than one block
+  const auto f64 = [](const Tensor& t) {
+    Tensor out = Tensor::empty(t.shape(), DType::f64);
+    copy(out, t);
+    return out;
+  };
+  const Tensor x = integers({k, 256}, DType::f32, 1), y = integers({k, 384}, DType::f32, 2);
+  const Tensor wide = integers({k, 512}, DType::f32, 3);
+  const Tensor left = x.transpose_view(0, 1);            // lines along K collide
+  const Tensor odd = integers({256, k}, DType::f32, 4);  // rows, no lines along K
+  const Tensor part = wide.slice_view(1, 100, 300);      // lines inside wider ones
+  for (const Tensor& a : {left, odd, part.transpose_view(0, 1)}) {
+    for (const Tensor& b : {y, part}) {
+      expect_near(matmul(a, b), values(matmul(f64(a), f64(b))), 0);
+      Tensor sum = Tensor::full({a.size(0), b.size(1)}, 1.0, DType::f32);
+      gemm(a.view(), b.view(), sum.mutable_view(), {.accumulate = true});
+      std::vector<double> expected = values(matmul(f64(a), f64(b)));
+      for (double& v : expected) v += 1;
+      expect_near(sum, expected, 0);
+    }
+  }
+  const Tensor bias = integers({384}, DType::f32, 5);
+  const Tensor weight = y.transpose_view(0, 1);
+  expect_near(linear(odd, weight, bias), values(linear(f64(odd), f64(weight), f64(bias))), 0);
+}
+
 TEST(Onednn, InsideAParallelRegionAndOverManyShapes) {
   const Tensor a = integers({40, 64}, DType::f32, 1), b = integers({64, 40}, DType::f32, 2);
   const std::vector<double> expected = naive(a, b, {});
