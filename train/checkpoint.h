@@ -27,6 +27,8 @@ class CheckpointWriter {
   // the one of best_step. Returns its directory. On failure the temporary directory is removed, the
   // other checkpoints are untouched, and the error says what was being written.
   std::string save(const TrainState& state, AdamW& optimizer);
+  // Throws Error(io), naming bytes needed and free, when a checkpoint would not fit on the disk.
+  void check_space(const AdamW& optimizer) const;
   // Checkpoints that neither count as kept ones nor are removed: those that a resume rejected.
   void ignore(std::vector<std::string> names) { ignored_ = std::move(names); }
   // Removes what a killed run left behind (.tmp-*, .trash-*). Requires the run's lock.

@@ -54,19 +54,23 @@ CheckpointWriter::CheckpointWriter(std::string directory, std::string run_id, st
   file_system().make_directories(directory_);
 }
 
-std::string CheckpointWriter::save(const TrainState& state, AdamW& optimizer) {
-  FileSystem& files = file_system();
-  const std::string bad = first_non_finite(optimizer.tensors());
-  check(bad.empty(), ErrorKind::non_finite, "checkpoint: ", bad,
-        " holds NaN or infinity after step ", state.step, "; it was not saved");
+void CheckpointWriter::check_space(const AdamW& optimizer) const {
   std::int64_t needed = 1 << 16;  // the two JSON files and the headers
   for (const NamedTensor& t : optimizer.tensors()) {
     needed += 3 * static_cast<std::int64_t>(t.value.nbytes());
   }
   needed += needed / 10;
-  const std::int64_t free = files.free_space(directory_);
+  const std::int64_t free = file_system().free_space(directory_);
   check(free >= needed, ErrorKind::io, directory_, ": not enough room for a checkpoint: got ", free,
         " bytes free, expected ", needed, "; free some, or choose another out_dir");
+}
+
+std::string CheckpointWriter::save(const TrainState& state, AdamW& optimizer) {
+  FileSystem& files = file_system();
+  const std::string bad = first_non_finite(optimizer.tensors());
+  check(bad.empty(), ErrorKind::non_finite, "checkpoint: ", bad,
+        " holds NaN or infinity after step ", state.step, "; it was not saved");
+  check_space(optimizer);
 
   std::string name = checkpoint_name(state.step);
   for (int again = 2; files.type(directory_ + "/" + name) != FileType::missing; ++again) {

@@ -142,6 +142,7 @@ void Run::build() {
   optimizer_.emplace(named_tensors(*model_), state_.adamw);
   writer_.emplace(directory_->path("checkpoints"), state_.run_id, config_.keep, reporter_);
   writer_->remove_leftovers();
+  writer_->check_space(*optimizer_);  // rather now than after hours
   if (checkpoint) {
     resume(*checkpoint);
   } else if (config_.init_from == "scratch") {
