@@ -1,6 +1,7 @@
 // duet train: a run from a configuration file and flags.
 #include <fmt/format.h>
 
+#include "models/transformer.h"
 #include "runtime/cpu/cpu_info.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/printable.h"
@@ -19,14 +20,21 @@
 namespace duet {
 namespace {
 
-// A model that cannot fit is refused here, with numbers, and not by the system in mid-run.
+// A run that cannot fit is refused here, with numbers, and not by the system in mid-run. Weights,
+// gradients and two moments are counted first: cheap, and enough for what is far too large.
 void check_memory(const RunConfig& run) {
   const std::uint64_t available = cpu_info().memory_bytes;
-  const std::uint64_t planned = planned_peak_bytes(run, run.model);
-  check(available == 0 || planned <= available, ErrorKind::memory,
-        "train: the run does not fit: ", "got ", format_bytes(planned),
-        " planned at peak, expected at most the ", format_bytes(available),
-        " of this machine; use a smaller batch_size or model, or --recompute block");
+  const auto check_fits = [&](std::uint64_t bytes, const char* what) {
+    check(available == 0 || bytes <= available, ErrorKind::memory,
+          "train: the run does not fit: got ", format_bytes(bytes), what, ", expected at most the ",
+          format_bytes(available),
+          " of this machine; use a smaller batch_size or model, or --recompute block");
+  };
+  Transformer model(run.model, DType::f32, kMeta);
+  constexpr std::uint64_t kBytesPerParameter = 4 * sizeof(float);
+  check_fits(static_cast<std::uint64_t>(count_parameters(model)) * kBytesPerParameter,
+             " for weights, gradients and moments alone");
+  check_fits(planned_peak_bytes(run, run.model), " planned at peak");
 }
 
 std::string device_reason(const RunConfig& run) {

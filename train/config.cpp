@@ -132,8 +132,9 @@ void check_run(ResolvedConfig& config) {
   if (!config.given("warmup_iters")) {
     run.warmup_iters = std::min(run.warmup_iters, run.max_iters / 10);
   }
-  check(run.warmup_iters <= run.max_iters, ErrorKind::usage, "warmup_iters: got ", run.warmup_iters,
-        ", expected at most max_iters (", run.max_iters, ")");
+  // A resumed run may be cut short within its warm-up.
+  check(run.resume || run.warmup_iters <= run.max_iters, ErrorKind::usage, "warmup_iters: got ",
+        run.warmup_iters, ", expected at most max_iters (", run.max_iters, ")");
 
   ModelConfig model = run.model;
   if (model.vocab_size == 0) model.vocab_size = 256;  // the tokenizer's, not known yet

@@ -172,9 +172,7 @@ void Console::on_notice(const std::string& text) { print(painted(kYellow, "note:
 void Console::finish(const TrainResult& result) {
   const std::string& out_dir = config_.run.out_dir;
   const std::string dir = printable(out_dir, 4096);
-  if (result.already_complete) {
-    print(fmt::format("already complete: {} has all {} steps; nothing was written", dir,
-                      result.step));
+  if (result.already_complete) {  // the trainer's notice said so
     print(fmt::format("  train on   duet train --resume --out_dir {} --max_iters {}", dir,
                       result.step * 2));
     return;

@@ -1,0 +1,171 @@
+// Usage errors of the command line: one message, exit code 2, nothing changed.
+#include "tests/tools/process.h"
+
+namespace duet::test {
+namespace {
+
+class UsageTest : public CommandTest {};
+
+struct Misuse {
+  std::vector<std::string> arguments;
+  std::string message;  // of standard error; "..." at the end: the rest may differ
+  int code = 2;
+};
+
+TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
+  write("bad.toml", "learing_rate = 1\n");
+  write("junk.safetensors", "this is no tensor file at all, only text\n");
+  write("weights.bin", "\x1f\x8b\x08 gzip");
+  const std::vector<Misuse> rows = {
+      {{"trian"}, "error: duet: no such command: got \"trian\"; did you mean train?\n"},
+      {{"frobnicate"}, "error: duet: no such command: got \"frobnicate\"; see duet --help\n"},
+      {{"lab", "x"}, "error: duet lab: not in this version yet\n"},
+      {{"prepare", "x", "--out", "d"}, "error: duet prepare: not in this version yet\n"},
+      {{"train"}, "error: data: no training text is named; give --data FILE\n"},
+      {{"train", "--data", "missing.txt"}, "error: missing.txt: ..."},
+      {{"train", "bad.toml"},
+       "error: bad.toml:1:1: learing_rate: no key has this name; did you mean learning_rate?\n"},
+      {{"train", "no.toml"}, "error: no.toml: ..."},
+      {{"train", "a.toml", "b.toml"},
+       "error: duet train: got \"b.toml\", expected one config.toml\n"},
+      {{"train", "--n-layr", "3"}, "error: --n-layr: no such flag; did you mean --n_layer?\n"},
+      {{"train", "--n_layer"},
+       "error: --n_layer: has no value; write --n_layer VALUE, or --n_layer=VALUE for one that "
+       "begins with --\n"},
+      {{"train", "--n_layer", "--seed"}, "error: --n_layer: has no value; ..."},
+      {{"train", "--no-n_layer"}, "error: --no-n_layer: no such flag; did you mean --n_layer?\n"},
+      {{"train", "--no-bias=true"},
+       "error: --no-bias: takes no value; write --bias=true or --bias=false\n"},
+      {{"train", "-x"}, "error: -x: no such flag; flags begin with --\n"},
+      {{"train", "--n_layer", "x\x1b[31m"},
+       "error: --n_layer: got \"x\\x1b[31m\", expected an integer in [0, 10000]\n"},
+      {{"train", "--data", "text.txt", "--block_size", "100000"}, "error: ..."},
+      {{"train", "--data", "text.txt", "--resume", "--out_dir", "none"},
+       "error: none/config.toml: missing: no run to resume there; ..."},
+      {{"train", "--data", "text.txt", "--vocab_size", "10"},
+       "error: vocab_size: got 10, expected at least the tokenizer's 256; ..."},
+      {{"train", "--data", "text.txt", "--tokenizer", "gone.json"}, "error: gone.json: ..."},
+      {{"train", "--data", "$(touch x)"}, "error: $(touch x): ..."},
+      {{"train", "--data", "text.txt", "--n_layer", "10000", "--n_embd", "65536", "--n_head", "64"},
+       "error: train: the run does not fit: got ...",
+       3},
+      {{"eval"}, "error: duet eval: --checkpoint is missing; give --checkpoint DIR\n"},
+      {{"eval", "--checkpoint", "none", "--data", "text.txt"}, "error: none: ..."},
+      {{"eval", "--checkpoint", ".", "--data", "text.txt", "--stride", "x"},
+       "error: --stride: got \"x\", expected an integer in [0, 1048576]\n"},
+      {{"generate", "--checkpoint", "none", "--prompt", "a", "--temperature", "-1"},
+       "error: --temperature: got \"-1\", expected a number in [0.0, 1000.0]\n"},
+      {{"generate", "--checkpoint", "none", "--prompt", ""},
+       "error: --prompt: got \"\", expected at least one character\n"},
+      {{"generate", "--checkpoint", "none", "--promt", "a"},
+       "error: --promt: no such flag; did you mean --prompt?\n"},
+      {{"inspect"}, "error: duet inspect: PATH is missing; see duet inspect --help\n"},
+      {{"inspect", "junk.safetensors"}, "error: junk.safetensors: ..."},
+      {{"inspect", "weights.bin"}, "error: weights.bin: ..."},
+      {{"inspect", "/dev/zero"}, "error: /dev/zero: not a regular file: got a device, ..."},
+      {{"inspect", "."}, "error: .: ..."},
+      {{"tokenize"}, "error: duet tokenize: --tokenizer is missing; give --tokenizer byte|PATH\n"},
+      {{"tokenize", "--tokenizer", "gone.json"}, "error: gone.json: ..."},
+      {{"doctor", "--fix"}, "error: --fix: no such flag; see duet doctor --help\n"},
+  };
+  const auto before = snapshot(directory_);
+  for (const Misuse& row : rows) {
+    std::string command;
+    for (const std::string& word : row.arguments) command += " " + word;
+    SCOPED_TRACE(command);
+    const Ended ended = duet(row.arguments);
+    EXPECT_EQ(ended.code, row.code);
+    EXPECT_EQ(ended.out, "");
+    const bool prefix =
+        row.message.size() > 3 && row.message.substr(row.message.size() - 3) == "...";
+    const std::string wanted = prefix ? row.message.substr(0, row.message.size() - 3) : row.message;
+    EXPECT_EQ(prefix ? ended.err.substr(0, wanted.size()) : ended.err, wanted) << ended.err;
+    EXPECT_EQ(snapshot(directory_), before);
+  }
+}
+
+TEST_F(UsageTest, HelpAndVersion) {
+  EXPECT_EQ(duet({}).code, 2);
+  const Ended help = duet({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_NE(help.out.find("not in this version yet: prepare profile bench op import export lab\n"),
+            std::string::npos)
+      << help.out;
+  EXPECT_EQ(duet({"--version"}).out.substr(0, 5), "duet ");
+  for (const char* command : {"train", "eval", "generate", "inspect", "tokenize", "doctor"}) {
+    const Ended one = duet({command, "--help"});
+    EXPECT_EQ(one.code, 0) << command;
+    EXPECT_EQ(one.out.rfind("duet " + std::string(command), 0), 0U) << one.out;
+  }
+  EXPECT_NE(duet({"train", "--help"}).out.find("--learning_rate"), std::string::npos);
+}
+
+TEST_F(UsageTest, PrintConfigShowsSourcesAndReadsBack) {
+  write("a.toml", "n_layer = 3\nlearning_rate = 6e-4\n");
+  const Ended first = duet({"train", "a.toml", "--print-config", "--seed=9", "--bias"},
+                           {{}, {}, {"LC_ALL=de_DE.UTF-8", "LC_NUMERIC=de_DE.UTF-8"}});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_NE(first.out.find("learning_rate               = 0.0006            # file a.toml"),
+            std::string::npos)
+      << first.out;
+  EXPECT_NE(first.out.find("seed                        = 9                 # flag"),
+            std::string::npos);
+  EXPECT_NE(first.out.find("bias                        = true              # flag"),
+            std::string::npos);
+  EXPECT_NE(first.out.find("n_head                      = 2                 # default"),
+            std::string::npos);
+  write("b.toml", first.out);
+  const Ended second = duet({"train", "b.toml", "--print-config"});
+  const auto values = [](const std::string& text) {
+    std::istringstream in(text);
+    std::string out;
+    for (std::string line; std::getline(in, line);) out += line.substr(0, line.find('#')) + "\n";
+    return out;
+  };
+  EXPECT_EQ(values(second.out), values(first.out));
+}
+
+TEST_F(UsageTest, TokenizeRoundTripsEveryByte) {
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
+  const Ended ids = duet({"tokenize", "--tokenizer", "byte"}, {bytes, {}, {}});
+  EXPECT_EQ(ids.code, 0);
+  EXPECT_EQ(ids.out.substr(0, 10), "[0, 1, 2, ");
+  EXPECT_EQ(duet({"tokenize", "--tokenizer", "byte", "--decode"}, {ids.out, {}, {}}).out, bytes);
+  EXPECT_EQ(duet({"tokenize", "--tokenizer", "byte"}).out, "[]\n");
+  const Ended bad = duet({"tokenize", "--tokenizer", "byte", "--decode"}, {"[1, 256]", {}, {}});
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_EQ(
+      bad.err,
+      "error: standard input: entry 1 of the array: got \"256\", expected an id in [0, 256)\n");
+}
+
+TEST_F(UsageTest, DoctorNamesWhatItFound) {
+  const Ended ended = duet({"doctor"});
+  EXPECT_EQ(ended.code, 0);
+  for (const char* word : {"device     cpu", "threads    ", "CPU affinity", "oneDNN     "}) {
+    EXPECT_NE(ended.out.find(word), std::string::npos) << ended.out;
+  }
+  const auto one_cpu = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(0, &set);
+    sched_setaffinity(0, sizeof set, &set);
+  };
+  EXPECT_NE(duet({"doctor"}, {{}, one_cpu, {}}).out.find("threads    1 (CPU affinity 1,"),
+            std::string::npos);
+}
+
+TEST_F(UsageTest, ClosedDescriptorsDoNotReceiveFiles) {
+  const auto closed_out = [] { close(1); };
+  const Ended ended = duet({"doctor"}, {{}, closed_out, {}});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_NE(ended.err.find("standard output: cannot write"), std::string::npos) << ended.err;
+  const auto closed_in = [] { close(0); };
+  EXPECT_EQ(duet({"tokenize", "--tokenizer", "byte"}, {{}, closed_in, {}}).code, 1);
+  const auto closed_err = [] { close(2); };
+  EXPECT_EQ(duet({"trian"}, {{}, closed_err, {}}).code, 2);
+}
+
+}  // namespace
+}  // namespace duet::test
