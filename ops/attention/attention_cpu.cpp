@@ -79,7 +79,7 @@ float softmax_row(float* HWY_RESTRICT scores, Span seen, std::int64_t columns, R
       hn::StoreU(p, d, scores + c);
       sum = hn::Add(sum, p);
     }
-    shrink = hn::GetLane(exp2_fast(hn::Sub(hn::Set(d, state.max), max)));
+    if (state.sum != 0) shrink = hn::GetLane(exp2_fast(hn::Sub(hn::Set(d, state.max), max)));
     state.sum = state.sum * shrink + hn::GetLane(hn::SumOfLanes(d, sum));
     state.max = hn::GetLane(max);
   }
@@ -159,40 +159,7 @@ void forward_unit(const AttentionInputs& in, std::int64_t unit, View out, View l
   }
 }
 
-// The few rows of a decoding step: keys and values are read in place, row by row.
-// scores[j] = q . k_j for j in [seen.begin, seen.end)
-void score_row(const float* q, const Strided& k, std::int64_t width, Span seen, float* scores) {
-  for (std::int64_t j = seen.begin; j < seen.end; ++j) {
-    const float* row = k.data + j * k.row;
-    if (j + kRowsAhead < seen.end) fetch_row(row + kRowsAhead * k.row, width);
-    scores[j] = dot(q, row, width);
-  }
-}
-
-// out = shrink * out + sum_j probs[j] v_j
-void add_values(const float* probs, const Strided& v, std::int64_t value_width, Span seen,
-                float shrink, float* out) {
-  const F32 d;
-  const std::int64_t n = lanes();
-  std::int64_t c = 0;
-  for (; c + 2 * n <= value_width; c += 2 * n) {
-    auto left = hn::Mul(hn::Set(d, shrink), hn::LoadU(d, out + c));
-    auto right = hn::Mul(hn::Set(d, shrink), hn::LoadU(d, out + c + n));
-    for (std::int64_t j = seen.begin; j < seen.end; ++j) {
-      const float* row = v.data + j * v.row + c;
-      left = hn::MulAdd(hn::Set(d, probs[j]), hn::LoadU(d, row), left);
-      right = hn::MulAdd(hn::Set(d, probs[j]), hn::LoadU(d, row + n), right);
-    }
-    hn::StoreU(left, d, out + c);
-    hn::StoreU(right, d, out + c + n);
-  }
-  for (; c < value_width; ++c) {
-    float sum = shrink * out[c];
-    for (std::int64_t j = seen.begin; j < seen.end; ++j) sum += probs[j] * v.data[j * v.row + c];
-    out[c] = sum;
-  }
-}
-
+// The few rows of a decoding step: keys and values are read once, in place.
 void decode_unit(const AttentionInputs& in, std::int64_t unit, View out, View lse, float* scratch) {
   const std::int64_t width = in.width(), value_width = in.value_width();
   const std::int64_t b = unit / in.kv_heads(), kv_head = unit % in.kv_heads();
@@ -201,22 +168,34 @@ void decode_unit(const AttentionInputs& in, std::int64_t unit, View out, View ls
   float* q = scratch;
   float* o = q + kQueryTile * ldq;
   float* s = o + kQueryTile * ldv;
+  float* packed = s + kQueryTile * kKeyTile;
   RowState state[kQueryTile];
-  const Strided k = head_of(in.k, b, kv_head), v = head_of(in.v, b, kv_head);
+  const Strided k_head = head_of(in.k, b, kv_head), v_head = head_of(in.v, b, kv_head);
   for (std::int64_t g = 0; g < in.group(); ++g) {
     pack_rows(head_of(in.q, b, kv_head * in.group() + g), in.queries(), width,
               static_cast<float>(in.scale * kLog2E), q + g * in.queries() * ldq, ldq);
   }
   std::fill(o, o + rows * ldv, 0.0f);
-  for (std::int64_t key = 0; key < in.keys(); key += kKeyTile) {
+  const Span tiles = visible(in, b, 0, in.queries());
+  for (std::int64_t key = tiles.begin / kKeyTile * kKeyTile; key < tiles.end; key += kKeyTile) {
     const std::int64_t columns = std::min(kKeyTile, in.keys() - key);
+    const Strided k = from_row(k_head, key), v = from_row(v_head, key);
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const float* row = k.data + j * k.row;
+      if (j + kRowsAhead < columns) fetch_row(row + kRowsAhead * k.row, width);
+      fetch_row(v.data + j * v.row, value_width);
+      for (std::int64_t r = 0; r < rows; ++r) s[r * kKeyTile + j] = dot(q + r * ldq, row, width);
+    }
     for (std::int64_t r = 0; r < rows; ++r) {
       const Span seen = visible(in, b, r % in.queries(), key, columns);
-      if (seen.begin >= seen.end) continue;
-      score_row(q + r * ldq, from_row(k, key), width, seen, s);
-      const float shrink = softmax_row(s, seen, padded(columns), state[r]);
-      add_values(s, from_row(v, key), value_width, seen, shrink, o + r * ldv);
+      const float shrink = softmax_row(s + r * kKeyTile, seen, padded(columns), state[r]);
+      if (shrink != 1) scale_row(o + r * ldv, ldv, shrink);
     }
+    const bool whole_panels = value_width == ldv;
+    if (!whole_panels) pack_rows(v, columns, value_width, 1, packed, ldv);
+    tile_product<Layout::rows, Write::add>({rows, ldv, columns}, s, kKeyTile,
+                                           whole_panels ? v.data : packed,
+                                           whole_panels ? v.row : ldv, o, ldv);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t h = kv_head * in.group() + r / in.queries(), i = r % in.queries();

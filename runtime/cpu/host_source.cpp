@@ -82,14 +82,23 @@ Room machine_room() {
   return room;
 }
 
+Room room_or_unlimited() noexcept {
+  try {
+    return machine_room();
+  } catch (...) {
+    return {};  // unknown: let the system decide
+  }
+}
+
 }  // namespace
 
 // Mapped at a multiple of 2 MiB, so that the kernel can use huge pages: fewer page faults and
 // address translations.
 void* HostSource::allocate(std::size_t bytes) noexcept {
-  unchecked_ += bytes;
-  if (unchecked_ >= kCheckEvery) {
-    if (bytes > free_bytes()) return nullptr;
+  // Memory that was given but never written does not show in the machine's numbers; ours has it.
+  if (unchecked_ + bytes >= kCheckEvery) {
+    const Room room = room_or_unlimited();
+    if (unchecked_ + bytes > room.free || given_ + bytes > room.total) return nullptr;
     unchecked_ = 0;
   }
   const std::size_t mapped = bytes + kHugePage;
@@ -103,26 +112,24 @@ void* HostSource::allocate(std::size_t bytes) noexcept {
   if (skip > 0) ::munmap(base, skip);
   if (end < mapped) ::munmap(base + end, mapped - end);
   ::madvise(base + skip, bytes, MADV_HUGEPAGE);  // a wish: refused where huge pages are off
+  given_ += bytes;
+  unchecked_ += bytes;
   return base + skip;
 }
 
-void HostSource::deallocate(void* data, std::size_t bytes) noexcept { ::munmap(data, bytes); }
+void HostSource::deallocate(void* data, std::size_t bytes) noexcept {
+  ::munmap(data, bytes);
+  given_ -= bytes;
+}
 
 std::size_t HostSource::total_bytes() const noexcept {
-  try {
-    const std::size_t total = machine_room().total;
-    return total == kUnlimited ? 0 : total;
-  } catch (...) {
-    return 0;  // unknown
-  }
+  const std::size_t total = room_or_unlimited().total;
+  return total == kUnlimited ? 0 : total;
 }
 
 std::size_t HostSource::free_bytes() const noexcept {
-  try {
-    return machine_room().free;
-  } catch (...) {
-    return kUnlimited;  // unknown: let the system decide
-  }
+  const std::size_t free = room_or_unlimited().free;
+  return free == kUnlimited ? 0 : free;
 }
 
 }  // namespace duet

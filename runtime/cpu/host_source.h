@@ -18,7 +18,8 @@ class HostSource final : public RawSource {
   std::size_t free_bytes() const noexcept override;
 
  private:
-  std::size_t unchecked_ = 0;  // bytes given since free_bytes() was last asked
+  std::size_t given_ = 0;      // bytes given and not yet back
+  std::size_t unchecked_ = 0;  // bytes given since the machine was last asked
 };
 
 }  // namespace duet

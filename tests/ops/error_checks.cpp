@@ -29,22 +29,35 @@ std::string expect_error(const OpCase& row, const std::string& what, const Tenso
   return concat(row.name, ": ", what, ": was accepted, expected an error");
 }
 
-// What forward and backward take from the allocator of the inputs' device.
+// What a call takes from an allocator.
 struct Taken {
-  std::uint64_t allocations;
-  std::size_t peak;  // above what was there before
+  std::uint64_t allocations = 0;
+  std::size_t peak = 0;  // bytes above what was there before
+  friend bool operator==(const Taken&, const Taken&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const Taken& t) {
+    return out << t.allocations << " blocks, peak " << t.peak << " bytes";
+  }
 };
 
-Taken taken_by_a_step(const OpCase& row, const Tensors& inputs) {
-  Tensors leaves = inputs;
-  for (Tensor& t : leaves) set_requires_grad(t);
-  Allocator& memory = allocator(inputs[0].device());
+template <class F>
+Taken taken_by(Device device, F&& call) {
+  Allocator& memory = allocator(device);
   memory.reset_peak();
   const MemoryStats before = memory.stats();
-  Tensors outputs = row.call(leaves);
-  for (const Tensor& y : outputs) backward(y, Tensor::empty(y.shape(), y.dtype(), y.device()));
+  call();
   const MemoryStats after = memory.stats();
   return {after.allocations - before.allocations, after.peak_allocated - before.allocated};
+}
+
+// Forward, then backward.
+std::array<Taken, 2> taken_by_a_step(const OpCase& row, const Tensors& inputs,
+                                     const Tensors& cotangents) {
+  const Device device = inputs[0].device();
+  Tensors leaves = inputs, outputs;
+  for (Tensor& t : leaves) set_requires_grad(t);
+  const Taken forward = taken_by(device, [&] { outputs = row.call(leaves); });
+  const Tensor loss = weighted_sum(outputs, cotangents);
+  return {forward, taken_by(device, [&] { backward(loss); })};
 }
 
 }  // namespace
@@ -92,12 +105,13 @@ std::string check_meta(const OpCase& row) {
       return concat(row.name, " on meta: input ", i, " got no gradient of its shape on meta");
     }
   }
-  const Taken planned = taken_by_a_step(row, inputs);
-  const Taken measured = taken_by_a_step(row, convert(exact, DType::f32));
-  if (planned.allocations != measured.allocations || planned.peak != measured.peak) {
-    return concat(row.name, ": a step on meta takes ", planned.allocations, " blocks, peak ",
-                  planned.peak, " bytes; on the cpu ", measured.allocations, " blocks, peak ",
-                  measured.peak, " bytes");
+  const std::array<Taken, 2> planned = taken_by_a_step(row, inputs, cotangents);
+  const std::array<Taken, 2> measured = taken_by_a_step(
+      row, convert(exact, DType::f32), convert(random_cotangents(row, exact), DType::f32));
+  for (const std::size_t i : {0U, 1U}) {
+    if (planned[i] == measured[i]) continue;
+    return concat(row.name, ": ", i == 0 ? "forward" : "backward", " on meta takes ", planned[i],
+                  "; on the cpu ", measured[i]);
   }
   return "";
 }

@@ -177,7 +177,7 @@ const Catch kCatches[] = {
     {"SingleGradients", Fault::needs_both_gradients, check_single_gradients, "only input 0"},
     {"SmallSizes", Fault::divides_by_size_less_one, check_small_sizes, "size 1 in dim 0"},
     {"Meta", Fault::forgets_meta, check_meta, "on meta: output 0"},
-    {"MetaPlan", Fault::allocates_on_cpu_alone, check_meta, "a step on meta takes"},
+    {"MetaPlan", Fault::allocates_on_cpu_alone, check_meta, "forward on meta takes"},
 };
 
 void PrintTo(const Catch& c, std::ostream* out) { *out << c.name; }

@@ -154,7 +154,9 @@ TEST(Pointwise, SwigluAtExtremeArguments) {
     Tensor x = convert(tensor_of({3, 2}, {-kInf, 2, kInf, 2, -200, 1e30}), dtype);
     set_requires_grad(x);
     const Tensor y = swiglu(x);
-    EXPECT_EQ(values(y), (Values{0, kInf, 0}));
+    EXPECT_EQ(values(y)[0], 0.0);
+    EXPECT_EQ(values(y)[1], kInf);
+    EXPECT_NEAR(values(y)[2], 0.0, 1e-50);
     backward(y, Tensor::full({3, 1}, 1.0, dtype));
     EXPECT_EQ(values(grad(x))[0], 0.0);
     EXPECT_EQ(values(grad(x))[2], 2.0);

@@ -46,7 +46,7 @@ OpCase row(const std::string& name, const Shape& x, double theta, std::int64_t p
 std::vector<OpCase> rope_cases() {
   return {
       row("rope", {2, 5, 3, 8}, 10000, 0, 0, "rope"),
-      row("rope_position", {2, 4, 2, 6}, 500, 11, 2),
+      row("rope_table_position", {2, 4, 2, 6}, 500, 11, 2),
       row("rope_wide", {1, 9, 2, 52}, 10000, 3, 1),
       row("rope_pair", {2, 3, 1, 2}, 10000, 0, 0),
   };

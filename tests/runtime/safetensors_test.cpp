@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
+#include <random>
 
 #include "runtime/hash.h"
 #include "runtime/memory_ops.h"
@@ -205,6 +206,51 @@ TEST(Safetensors, MalformedFilesAreRefusedWithoutSideEffects) {
   ::getrusage(RUSAGE_SELF, &after);
   EXPECT_EQ(allocator(kCpu).stats().reserved, raw_before);
   EXPECT_TRUE(kSanitized || after.ru_maxrss - before.ru_maxrss < 64 * 1024);  // KiB
+}
+
+// Random damage to a good file: it opens, or it is refused; nothing else.
+TEST(Safetensors, RandomDamageIsRefusedOrHarmless) {
+  const TempDirectory temp;
+  const std::string path = temp.file("model.safetensors");
+  const std::string good = file_of(
+      concat("{\"__metadata__\":{\"step\":\"12\"},", entry("a", "\"F32\"", "[2,3]", "[0,24]"), ",",
+             entry("b", "\"BF16\"", "[4]", "[24,32]"), "}"),
+      32);
+  const std::string_view alphabet = "\"{}[],:0123456789-.eE\\u \0\xff";
+  std::mt19937 random(11);
+  int opened = 0, refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string bytes = good;
+    for (auto n = random() % 3 + 1; n > 0; --n) {
+      const std::size_t at = random() % (bytes.size() - 20);
+      switch (random() % 4) {
+        case 0:
+          bytes[at] = static_cast<char>(random() % 256);
+          break;
+        case 1:
+          bytes[at] = alphabet[random() % alphabet.size()];
+          break;
+        case 2:
+          bytes.erase(at, random() % 12 + 1);
+          break;
+        default:
+          bytes.insert(at, bytes.substr(random() % 100, random() % 12));
+      }
+    }
+    write_bytes(path, bytes);
+    try {
+      const auto file = SafetensorsFile::open(path);
+      for (const std::string& name : file.names()) {
+        if (file.entry(name).dtype) (void)file.load(name);
+      }
+      ++opened;
+    } catch (const Error& e) {
+      ASSERT_EQ(static_cast<int>(e.kind()), static_cast<int>(ErrorKind::file)) << e.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(opened, 10);
 }
 
 // A header of 100,000,001 bytes is refused by its length; a sparse file costs no disk.

@@ -70,8 +70,7 @@ void expect_golden_losses(const std::string& name, DType dtype, double tolerance
   const Tensor tokens = file.load("tokens");
   const Tensor losses = file.load("losses"), norms = file.load("grad_norms");
   for (std::int64_t step = 0; step < tokens.size(0); ++step) {
-    const StepResult r =
-        train_step(model, optimizer, g.run, step, g.lr, {batch_of(tokens, step)});
+    const StepResult r = train_step(model, optimizer, g.run, step, g.lr, {batch_of(tokens, step)});
     const double expected = losses.data<double>()[step];
     EXPECT_NEAR(r.loss, expected, tolerance * std::abs(expected)) << "step " << step;
     const double norm = norms.data<double>()[step];

@@ -57,7 +57,8 @@ TEST_P(Learning, FallsBelowTheUnigramEntropy) {
   run.model.coupling = coupling_steps > 0 ? CouplingKind::euler : CouplingKind::none;
   run.model.coupling_steps = std::max(coupling_steps, 1);
   run.model.dropout = dropout;
-  const auto& [micro_batches, recompute] = kAccumulations.at(static_cast<std::size_t>(accumulation));
+  const auto& [micro_batches, recompute] =
+      kAccumulations.at(static_cast<std::size_t>(accumulation));
   run.model.recompute = recompute;
   run.data = std::string(folder) + "/wikitext2/valid.txt";
   run.batch_size = 16 / micro_batches;
@@ -90,11 +91,12 @@ TEST_P(Learning, FallsBelowTheUnigramEntropy) {
   for (std::int64_t step = 0; step < run.max_iters; ++step) {
     std::vector<Batch> batches;
     for (std::int64_t i = 0; i < micro_batches; ++i, sample += run.batch_size) {
-      batches.push_back(training_batch(data.train.tokens, order, sample, run.batch_size,
-                                       run.model.block_size));
+      batches.push_back(
+          training_batch(data.train.tokens, order, sample, run.batch_size, run.model.block_size));
     }
     losses.push_back(
-        train_step(model, optimizer, run, step, learning_rate(schedule, step), batches, hooks).loss);
+        train_step(model, optimizer, run, step, learning_rate(schedule, step), batches, hooks)
+            .loss);
     if (losses.size() < 20) continue;
     recent = 0;
     for (std::size_t i = losses.size() - 20; i < losses.size(); ++i) recent += losses[i] / 20;
@@ -106,8 +108,10 @@ TEST_P(Learning, FallsBelowTheUnigramEntropy) {
 
 std::string combination_name(const testing::TestParamInfo<Combination>& info) {
   const auto [family, coupling_steps, dropout, accumulation] = info.param;
-  const auto& [micro_batches, recompute] = kAccumulations.at(static_cast<std::size_t>(accumulation));
-  const std::string coupling = coupling_steps == 0 ? "none" : "euler" + std::to_string(coupling_steps);
+  const auto& [micro_batches, recompute] =
+      kAccumulations.at(static_cast<std::size_t>(accumulation));
+  const std::string coupling =
+      coupling_steps == 0 ? "none" : "euler" + std::to_string(coupling_steps);
   const std::string mode = recompute == RecomputeMode::none    ? "keep"
                            : recompute == RecomputeMode::block ? "recompute_block"
                                                                : "recompute_attn";
