@@ -92,7 +92,7 @@ struct OpNode final : Node {
 };
 
 template <OpStruct Op, class In>
-auto apply_with(Op op, std::vector<Node::Edge> edges, bool record, In&& forward) {
+auto apply_with(Op op, std::vector<Node::Edge>&& edges, bool record, In&& forward) {
   using Out = std::remove_cvref_t<decltype(forward(op, std::declval<typename Op::Saved&>()))>;
   constexpr int outputs = output_count<Out>;
   if (!record) {

@@ -154,7 +154,7 @@ Tensor Transformer::logits(const Tensor& ids, KvCache& cache, Positions position
       x = blocks_[i].decode(x, rotation_, cache.layers[i], cache.length);
     }
   }
-  const Tensor out = head(final_norm_(x), positions);
+  Tensor out = head(final_norm_(x), positions);
   cache.length += ids.size(1);  // last: an error above leaves the cache as it was
   return out;
 }

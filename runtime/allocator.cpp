@@ -24,7 +24,7 @@ void* MetaSource::allocate(std::size_t bytes) noexcept {
   if (bytes > kEnd - next_) return nullptr;
   const std::uintptr_t address = next_;
   next_ += (bytes + kMetaAlignment - 1) / kMetaAlignment * kMetaAlignment;
-  return reinterpret_cast<void*>(address);
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): never followed
 }
 
 std::size_t MetaSource::part_bytes() const noexcept { return kHostPart; }  // plans as the host does

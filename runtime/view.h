@@ -38,9 +38,8 @@ struct View {
   std::int64_t size(int dim) const { return shape[dim < 0 ? dim + shape.ndim() : dim]; }
   std::int64_t stride(int dim) const { return strides[dim < 0 ? dim + shape.ndim() : dim]; }
   std::int64_t numel() const { return shape.numel(); }
-  operator ConstView() const {
-    return {data, dtype, shape, strides};
-  }  // NOLINT: a View is readable
+  // NOLINTNEXTLINE(google-explicit-constructor): every View is readable
+  operator ConstView() const { return {data, dtype, shape, strides}; }
 };
 
 }  // namespace duet

@@ -14,7 +14,7 @@ namespace duet {
 
 struct CouplingSizes {
   std::int64_t batch, time, query_heads, key_heads, nets, width, hidden;
-  int steps;
+  std::int64_t steps;
 
   static constexpr std::int64_t kBlock = 32;  // tokens in a tile
   // Tiles are padded with zeros to whole groups of 8 columns, so that no loop has a remainder.

@@ -85,7 +85,7 @@ class CouplingWalk {
       const T mean = T{1} / static_cast<T>(block.group);
       load_group(q_in, block, mean, x_tile);
       Tile<const T> x = x_tile, y = find(k_in, block, y_tile);
-      for (int step = 1; step <= s_.steps; ++step) {
+      for (std::int64_t step = 1; step <= s_.steps; ++step) {
         const bool last = step == s_.steps;
         Step::forward(net, rows, x, y, h, a, last ? x_last : x_tile, last ? y_last : y_tile);
         x = x_tile;
@@ -107,17 +107,21 @@ class CouplingWalk {
       if (net.dt == 0 && !weights) return copy_pair(gq_in, gk_in, block, gq_to, gk_to);
       const std::int64_t rows = block.rows();
       // The trajectory: x, k and h at the start of each step; then the gradients of the pair.
-      const auto x_tile = [&](int step) { return pair_tile(scratch + 2 * step * s_.pair_tile()); };
-      const auto y_tile = [&](int step) {
+      const auto x_tile = [&](std::int64_t step) {
+        return pair_tile(scratch + 2 * step * s_.pair_tile());
+      };
+      const auto y_tile = [&](std::int64_t step) {
         return pair_tile(scratch + (2 * step + 1) * s_.pair_tile());
       };
       T* hidden = scratch + 2 * (s_.steps + 1) * s_.pair_tile();
-      const auto h = [&](int step) { return hidden_tile(hidden + step * s_.hidden_tile()); };
+      const auto h = [&](std::int64_t step) {
+        return hidden_tile(hidden + step * s_.hidden_tile());
+      };
       const Tile<T> g = h(s_.steps), a = h(s_.steps + 1);
       const T mean = T{1} / static_cast<T>(block.group);
       load_group(q_in, block, mean, x_tile(0));
       const Tile<const T> y_first = find(k_in, block, y_tile(0));
-      for (int step = 1; step < s_.steps; ++step) {
+      for (std::int64_t step = 1; step < s_.steps; ++step) {
         Step::forward(net, rows, x_tile(step - 1), step == 1 ? y_first : y_tile(step - 1),
                       h(step - 1), a, x_tile(step), y_tile(step));
       }
@@ -131,7 +135,7 @@ class CouplingWalk {
       Tile<const T> gx = find_group(gq_in, block, gx_tile), gy = gy_tile;
       load(gk_in, block, gy_tile);
       const typename Net::Part sums = part_of(chunk, block.head);
-      for (int step = s_.steps - 1; step >= 0; --step) {
+      for (std::int64_t step = s_.steps - 1; step >= 0; --step) {
         Step::backward(net, rows, x_tile(step), step == 0 ? y_first : y_tile(step), h(step), gx, gy,
                        g, a, weights ? &sums : nullptr, step == 0 ? gx_last : gx_tile,
                        step == 0 ? gy_last : gy_tile);

@@ -104,7 +104,7 @@ struct Slice {
   // dx = 0 outside the window, dy inside. Adds into the buffer of a leaf or of another slice.
   Tensor backward(const Saved&, const Tensor& dy, const GradRequest& request) const {
     const Tensor& buffer = request.accumulator(0);
-    const Tensor dx = buffer.defined() ? buffer : Tensor::zeros(from, dy.dtype(), dy.device());
+    Tensor dx = buffer.defined() ? buffer : Tensor::zeros(from, dy.dtype(), dy.device());
     Tensor window = dx.slice_view(dim, begin, end, step);
     buffer.defined() ? accumulate(window, dy) : copy(window, dy);
     return dx;
@@ -125,7 +125,7 @@ struct Split {
   // dx = the parts' gradients side by side, each written once
   Tensor backward(const Saved&, const std::vector<Tensor>& dy) const {
     const Tensor& any = dy[0].defined() ? dy[0] : dy[1].defined() ? dy[1] : dy[2];
-    const Tensor dx = Tensor::empty(from, any.dtype(), any.device());
+    Tensor dx = Tensor::empty(from, any.dtype(), any.device());
     std::int64_t at = 0;
     for (std::size_t i = 0; i < 3; at += sizes[i++]) {
       Tensor window = dx.slice_view(dim, at, at + sizes[i]);
@@ -145,7 +145,7 @@ struct Cat {
     Shape shape = parts[0].shape();
     shape[dim] = 0;
     for (const std::int64_t n : sizes) shape[dim] += n;
-    const Tensor y = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
+    Tensor y = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
     std::int64_t at = 0;
     for (std::size_t i = 0; i < parts.size(); at += sizes[i++]) {
       Tensor window = y.slice_view(dim, at, at + sizes[i]);

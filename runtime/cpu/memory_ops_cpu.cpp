@@ -38,6 +38,7 @@ To convert(From value) {
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     const auto wide = static_cast<double>(value);
     constexpr auto kLow = static_cast<double>(std::numeric_limits<To>::min());
+    // NOLINTNEXTLINE(bugprone-integer-division): max is odd, so half of max + 1 is exact
     constexpr double kEnd = 2.0 * static_cast<double>(std::numeric_limits<To>::max() / 2 + 1);
     if (wide >= kEnd) return std::numeric_limits<To>::max();
     return wide > kLow - 1 ? static_cast<To>(wide)

@@ -182,6 +182,19 @@ TEST_F(TrainCommandTest, InterruptedAndResumedEqualsUninterruptedBitForBit) {
   }
 }
 
+// `timeout` signals the child and then its group: the same wish, a moment apart.
+TEST_F(TrainCommandTest, ASignalThatArrivesTwiceStillSaves) {
+  Process run(directory_, training("run", {"--max_iters", "100000", "--save_interval", "100000"}));
+  ASSERT_TRUE(run.wait_for("step 5/"));
+  run.signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  run.signal(SIGINT);
+  const Ended ended = run.wait();
+  EXPECT_EQ(ended.code, 130) << ended.err;
+  EXPECT_NE(ended.out.find("go on      duet train --resume"), std::string::npos) << ended.out;
+  EXPECT_EQ(duet({"inspect", "run"}).code, 0);
+}
+
 TEST_F(TrainCommandTest, ASecondRunInTheDirectoryIsRefused) {
   Process first(directory_, training("run", {"--max_iters", "100000"}));
   ASSERT_TRUE(first.wait_for("step 10 | saved"));
