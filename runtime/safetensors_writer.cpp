@@ -125,7 +125,7 @@ WrittenFile write_safetensors(const std::string& path, const NamedTensors& tenso
   check_writable(path, tensors, metadata);
   FileWriter out = file_system().create(path);
   try {
-    const WrittenFile written = write_safetensors(out, tensors, metadata);
+    WrittenFile written = write_safetensors(out, tensors, metadata);
     out.sync();
     out.close();
     return written;

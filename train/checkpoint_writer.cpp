@@ -77,7 +77,7 @@ std::string CheckpointWriter::save(const TrainState& state, AdamW& optimizer) {
     name = concat(checkpoint_name(state.step), "-", again);
   }
   const std::string temporary = concat(directory_, "/", kTemporaryPrefix, name, "-", run_id_);
-  const std::string final_path = concat(directory_, "/", name);
+  std::string final_path = concat(directory_, "/", name);
   try {
     if (files.type(temporary) == FileType::directory) files.remove_tree(temporary);
     files.make_directory(temporary);

@@ -15,7 +15,7 @@ namespace {
 constexpr KernelTable<OptimizerKernels> kernels{"optimizer", &optimizer_cpu};
 
 // Elements per piece of work: fixed, so that sums keep their bits whatever the thread count.
-constexpr std::int64_t kPiece = 32 * 1024;
+constexpr std::int64_t kPiece = std::int64_t{32} * 1024;
 
 // Calls f(begin, count) over [0, n) in pieces.
 template <class F>
