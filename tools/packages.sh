@@ -1,9 +1,9 @@
 # Debian packages Duet needs; sourced by quickstart.sh and test.sh. README says why each.
 # Installs only what is missing; asks sudo only when not root.
 
-BUILD_PACKAGES="g++ cmake ninja-build libdnnl-dev libhwy-dev libfmt-dev libcli11-dev
+BUILD_PACKAGES="g++ cmake ninja-build libdnnl-dev libhwy-dev libfmt-dev
   libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev"
-TEST_PACKAGES="libgtest-dev libbenchmark-dev clang-format python3 git"
+TEST_PACKAGES="libgtest-dev clang-format python3 git"
 LINT_PACKAGES="clang clang-tidy libomp-dev"
 
 need_packages() {
