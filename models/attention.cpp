@@ -40,7 +40,7 @@ Attention::Attention(const ModelConfig& config, std::int64_t layer, const Tensor
   }
   if (config.is_coupled(layer)) {
     const MemoryScope scope("coupling");
-    coupling = Coupling(config, options, shared_net);
+    coupling = Coupling(config, n_kv_head, head_dim, options, shared_net);
   }
 }
 

@@ -4,23 +4,22 @@
 
 namespace duet {
 
-CouplingNet::CouplingNet(const ModelConfig& config, const TensorOptions& options) {
-  const std::int64_t d = config.head_dim();
+CouplingNet::CouplingNet(const ModelConfig& config, std::int64_t heads, std::int64_t d,
+                         const TensorOptions& options) {
   const std::int64_t h = config.coupling_hidden;
   // Shared by the model means: each head its own net, the same in every layer.
-  const std::int64_t nets =
-      config.coupling_sharing == CouplingSharing::layer ? 1 : config.kv_heads();
+  const std::int64_t nets = config.coupling_sharing == CouplingSharing::layer ? 1 : heads;
   w1 = make_parameter("w1", {nets, h, d}, options);
   w2 = make_parameter("w2", {nets, d, h}, options);
 }
 
-Coupling::Coupling(const ModelConfig& config, const TensorOptions& tensor_options,
-                   const CouplingNet& shared)
+Coupling::Coupling(const ModelConfig& config, std::int64_t heads, std::int64_t width,
+                   const TensorOptions& tensor_options, const CouplingNet& shared)
     : net(shared),
       owns_net(!shared.w1.defined()),
       mode(config.coupling_dt_mode),
       options{static_cast<int>(config.coupling_steps)} {
-  if (owns_net) net = CouplingNet(config, tensor_options);
+  if (owns_net) net = CouplingNet(config, heads, width, tensor_options);
   const Shape shape = {net.w1.size(0)};
   if (mode == CouplingDtMode::fixed) {
     const MemoryScope scope("dt");

@@ -12,7 +12,9 @@ namespace duet {
 // The learned f(x) = w2 silu(w1 x): one net per key/value head, or one for all heads of a layer.
 struct CouplingNet {
   CouplingNet() = default;
-  CouplingNet(const ModelConfig& config, const TensorOptions& options);
+  // For `heads` key heads of `width` numbers each, as attention has them.
+  CouplingNet(const ModelConfig& config, std::int64_t heads, std::int64_t width,
+              const TensorOptions& options);
   void visit(auto&& f) {
     f("w1", w1);
     f("w2", w2);
@@ -26,7 +28,8 @@ struct Coupling {
   Coupling() = default;  // none
   // `shared`: the net of a model whose layers share it (coupling_sharing = model). This module then
   // aliases the same parameters, and their owner alone lists them in its visit().
-  Coupling(const ModelConfig& config, const TensorOptions& options, const CouplingNet& shared);
+  Coupling(const ModelConfig& config, std::int64_t heads, std::int64_t width,
+           const TensorOptions& options, const CouplingNet& shared);
   bool defined() const { return net.w1.defined(); }
   // [B, T, Hq, D], [B, T, Hkv, D] -> the same shapes
   std::array<Tensor, 2> operator()(const Tensor& q, const Tensor& k) const;

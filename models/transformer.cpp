@@ -48,7 +48,7 @@ Transformer::Transformer(const ModelConfig& config, DType dtype, Device device)
   }
   if (config.coupling != CouplingKind::none && config.coupling_sharing == CouplingSharing::model) {
     const MemoryScope scope("coupling");
-    shared_net_ = CouplingNet(config, options);
+    shared_net_ = CouplingNet(config, config.kv_heads(), config.head_dim(), options);
   }
   {
     const MemoryScope outer("blocks");
