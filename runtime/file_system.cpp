@@ -193,9 +193,7 @@ void FileSystem::remove_entries(FileHandle directory) const {
 void FileSystem::remove_tree(const std::string& path) const {
   remove_entries(open_handle(*calls_, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, ErrorKind::io,
                              "open for removal"));
-  if (calls_->unlinkat(AT_FDCWD, path.c_str(), AT_REMOVEDIR) != 0) {
-    throw_file_error(ErrorKind::io, path, "remove", errno);
-  }
+  remove_directory(path);
 }
 
 void FileSystem::make_directory(const std::string& path) const {
@@ -204,14 +202,23 @@ void FileSystem::make_directory(const std::string& path) const {
   }
 }
 
-void FileSystem::make_directories(const std::string& path) const {
-  if (is_directory(path)) return;
+std::vector<std::string> FileSystem::make_directories(const std::string& path) const {
+  std::vector<std::string> made;
+  if (is_directory(path)) return made;
   const std::string parent = parent_of(path);
-  if (parent != path && !is_directory(parent)) make_directories(parent);
+  if (parent != path && !is_directory(parent)) made = make_directories(parent);
   if (calls_->mkdir(path.c_str(), 0777) != 0) {
     const int error = errno;
-    if (error == EEXIST && is_directory(path)) return;  // another process made it meanwhile
+    if (error == EEXIST && is_directory(path)) return made;  // another process made it meanwhile
     throw_file_error(ErrorKind::io, path, "make the directory", error);
+  }
+  made.push_back(path);
+  return made;
+}
+
+void FileSystem::remove_directory(const std::string& path) const {
+  if (calls_->unlinkat(AT_FDCWD, path.c_str(), AT_REMOVEDIR) != 0) {
+    throw_file_error(ErrorKind::io, path, "remove the directory", errno);
   }
 }
 
@@ -246,6 +253,8 @@ LockAttempt FileSystem::try_lock(const std::string& path, std::string_view owner
     const std::int64_t size = status_of(handle.fd(), path).st_size;
     return {std::nullopt, FileReader(std::move(handle), size).head(kMaxOwnerBytes)};
   }
+  // Its holder removed it between our opening and locking: the path names another file, or none.
+  if (status_of(handle.fd(), path).st_nlink == 0) return try_lock(path, owner);
   if (retry_interrupted([&] { return calls_->ftruncate(handle.fd(), 0); }) != 0) {
     throw_file_error(ErrorKind::io, path, "clear the lock file", errno);
   }

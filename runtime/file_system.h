@@ -122,14 +122,16 @@ class FileSystem {
   // Removes a directory and all in it; symlinks inside are removed, never followed. Throws
   // Error(io) if `path` is itself a symlink or no directory.
   void remove_tree(const std::string& path) const;
-  void make_directory(const std::string& path) const;    // throws if it exists
-  void make_directories(const std::string& path) const;  // with parents; fine if it exists
+  void make_directory(const std::string& path) const;  // throws if it exists
+  // With parents; fine if it exists. Returns those that were made, outermost first.
+  std::vector<std::string> make_directories(const std::string& path) const;
+  void remove_directory(const std::string& path) const;  // throws unless it is empty
   std::vector<std::string> list_directory(const std::string& path) const;  // names, sorted
   void sync_directory(const std::string& path) const;
   // Bytes free where `path` is or will be.
   std::int64_t free_space(const std::string& path) const;
   // Takes an exclusive lock on `path` (made if missing) and writes `owner` into it, or tells who
-  // holds it.
+  // holds it. The holder may remove the file: who waits for it then makes a new one.
   LockAttempt try_lock(const std::string& path, std::string_view owner) const;
 
  private:

@@ -19,7 +19,9 @@ bool is_log_step(std::int64_t step, std::int64_t max_iters, std::int64_t log_int
 Metrics::Metrics(std::string out_dir, std::int64_t log_interval, Reporter& warn)
     : path_(std::move(out_dir) + "/metrics.jsonl"), log_interval_(log_interval), warn_(warn) {}
 
-Metrics::~Metrics() { flush(); }
+Metrics::~Metrics() {
+  if (stepped_) flush();  // a run that ends before its first step leaves nothing
+}
 
 double Metrics::elapsed() const {
   return time_before_ +
@@ -99,6 +101,7 @@ Metrics::Line& Metrics::line(std::int64_t step, std::int64_t tokens) {
 
 void Metrics::on_step(const StepReport& report) {
   if (line_ != nullptr && line_->step != report.step) flush();
+  stepped_ = true;
   seconds_since_ += report.seconds;
   tokens_since_ += report.step_tokens;
   if (!is_log_step(report.step, report.max_iters, log_interval_)) return;

@@ -46,7 +46,7 @@ class Metrics final : public Reporter {
   std::unique_ptr<FileWriter> file_;
   std::unique_ptr<Line> last_;              // of the file
   std::int64_t last_begin_ = 0, size_ = 0;  // bytes before it, and of all whole lines
-  bool warned_ = false;
+  bool warned_ = false, stepped_ = false;
   std::unique_ptr<Line> line_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   double time_before_ = 0;    // of the run before it was resumed

@@ -14,8 +14,6 @@
 namespace duet {
 namespace {
 
-constexpr std::int64_t kMaxRunFileBytes = 1 << 20;
-
 std::string host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "unknown";
@@ -33,25 +31,77 @@ std::string utc_now() {
 }  // namespace
 
 RunDirectory::RunDirectory(const std::string& out_dir) : out_dir_(out_dir) {
-  FileSystem& files = file_system();
-  files.make_directories(out_dir);
-  LockAttempt attempt = files.try_lock(
-      path("run.lock"), concat("pid ", getpid(), " on ", host_name(), " since ", utc_now(), "\n"));
-  std::string holder = attempt.holder;
-  while (!holder.empty() && holder.back() == '\n') holder.pop_back();
-  check(attempt.lock.has_value(), ErrorKind::usage, out_dir, ": another run is using it (",
-        printable(holder, 200), "); wait for it to end, or choose another out_dir");
-  lock_ = std::move(*attempt.lock);
+  try {
+    make(out_dir);
+    remember(path("run.lock"));
+    LockAttempt attempt = file_system().try_lock(
+        path("run.lock"),
+        concat("pid ", getpid(), " on ", host_name(), " since ", utc_now(), "\n"));
+    if (!attempt.lock) before_.clear();  // the file is another run's
+    std::string holder = attempt.holder;
+    while (!holder.empty() && holder.back() == '\n') holder.pop_back();
+    check(attempt.lock.has_value(), ErrorKind::usage, out_dir, ": another run is using it (",
+          printable(holder, 200), "); wait for it to end, or choose another out_dir");
+    lock_ = std::move(*attempt.lock);
+  } catch (...) {
+    undo();
+    throw;
+  }
 }
 
-void RunDirectory::write(const std::string& name, const std::string& content) const {
+RunDirectory::~RunDirectory() {
+  if (!kept_) undo();
+}
+
+void RunDirectory::make(const std::string& directory) {
+  for (std::string& made : file_system().make_directories(directory)) {
+    made_directories_.push_back(std::move(made));
+  }
+}
+
+void RunDirectory::make_directory(const std::string& name) { make(path(name)); }
+
+void RunDirectory::remember(const std::string& file) {
+  std::optional<std::string> content;
+  FileSystem& files = file_system();
+  if (files.exists(file)) content = files.read_file(file, files.file_size(file));
+  before_.emplace_back(file, std::move(content));
+}
+
+// Every entry by itself: one that cannot be undone does not keep the others.
+void RunDirectory::undo() noexcept {
+  const auto attempt = [](auto&& f) {
+    try {
+      f();
+    } catch (const std::exception&) {
+      // What made the run end is what the user must read.
+    }
+  };
+  FileSystem& files = file_system();
+  for (auto entry = before_.rbegin(); entry != before_.rend(); ++entry) {
+    attempt([&] {
+      const auto& [file, content] = *entry;
+      if (content) {
+        files.replace_file(file, *content);
+      } else {
+        files.remove_file(file);
+      }
+    });
+  }
+  for (auto made = made_directories_.rbegin(); made != made_directories_.rend(); ++made) {
+    attempt([&] { files.remove_directory(*made); });
+  }
+}
+
+void RunDirectory::write(const std::string& name, const std::string& content) {
   const std::string file = path(name);
   FileSystem& files = file_system();
   if (files.type(file) == FileType::regular &&
       files.file_size(file) == static_cast<std::int64_t>(content.size()) &&
-      files.read_file(file, kMaxRunFileBytes) == content) {
+      files.read_file(file, static_cast<std::int64_t>(content.size())) == content) {
     return;
   }
+  if (!kept_) remember(file);
   files.replace_file(file, content);
 }
 

@@ -1,8 +1,11 @@
 // RunDirectory: out_dir while a run owns it. Locked against a second run, and the place of its
-// files.
+// files. A run that ends before it has anything to keep leaves no trace.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/file_system.h"
 
@@ -13,13 +16,27 @@ class RunDirectory {
   // Makes out_dir if missing and locks it until this object goes. Throws Error(usage) naming the
   // holder when another run has it, Error(io) when it cannot be written.
   explicit RunDirectory(const std::string& out_dir);
+  // Unless keep() was called: what was made here goes, what was overwritten comes back.
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
 
+  void keep() { kept_ = true; }
   std::string path(const std::string& name) const { return out_dir_ + "/" + name; }
   // Whole or not at all; left alone if it already has this content.
-  void write(const std::string& name, const std::string& content) const;
+  void write(const std::string& name, const std::string& content);
+  void make_directory(const std::string& name);  // fine if it exists
 
  private:
+  void make(const std::string& directory);
+  void remember(const std::string& file);
+  void undo() noexcept;
+
   std::string out_dir_;
+  bool kept_ = false;
+  std::vector<std::string> made_directories_;  // outermost first
+  // Files with what they held before; nothing: they did not exist.
+  std::vector<std::pair<std::string, std::optional<std::string>>> before_;
   FileLock lock_;
 };
 

@@ -140,9 +140,8 @@ void Run::build() {
 
   model_.emplace(config_.model, dtype_);
   optimizer_.emplace(named_tensors(*model_), state_.adamw);
+  directory_->make_directory("checkpoints");
   writer_.emplace(directory_->path("checkpoints"), state_.run_id, config_.keep, reporter_);
-  writer_->remove_leftovers();
-  writer_->check_space(*optimizer_);  // rather now than after hours
   if (checkpoint) {
     resume(*checkpoint);
   } else if (config_.init_from == "scratch") {
@@ -153,6 +152,8 @@ void Run::build() {
   const std::string bad = first_non_finite(optimizer_->tensors());
   check(bad.empty(), ErrorKind::file, checkpoint ? checkpoint->directory() : config_.init_from,
         ": ", bad, " holds NaN or infinity; training cannot start from it");
+  writer_->remove_leftovers();        // only now: a run that is refused changes nothing
+  writer_->check_space(*optimizer_);  // rather now than after hours
 }
 
 void Run::resume(const CheckpointReader& checkpoint) {
@@ -208,6 +209,7 @@ void Run::one_step() {
   const double lr = learning_rate(schedule_of(config_), state_.step);
   const StepResult step =
       train_step(*model_, *optimizer_, config_, state_.step, lr, batches, context_.hooks);
+  directory_->keep();
   const std::int64_t first_sample = state_.samples;
   state_.samples += config_.batch_size * config_.gradient_accumulation_steps;
   state_.optimizer_steps = optimizer_->steps();
@@ -276,6 +278,7 @@ bool Run::evaluate_now() {
 }
 
 void Run::save() {
+  directory_->keep();
   if (!unsaved_) return;
   result_.checkpoint = writer_->save(state_, *optimizer_);
   unsaved_ = false;

@@ -231,6 +231,15 @@ TEST_F(MetricsTest, AResumedRunDropsLaterStepsAndTornLines) {
   EXPECT_EQ(outline(), "");
 }
 
+TEST_F(MetricsTest, AnEvaluationBeforeTheFirstStepAloneIsNoRun) {
+  {
+    Metrics metrics(directory_, 5, silent_);
+    metrics.on_start({});
+    eval(metrics, 0);
+  }
+  EXPECT_FALSE(fs::exists(directory_ + "/metrics.jsonl"));
+}
+
 TEST_F(MetricsTest, ADirectoryThatIsGoneIsToldOnce) {
   struct Count final : Reporter {
     void on_notice(const std::string&) override { ++notices; }

@@ -104,6 +104,75 @@ TEST(Trainer, RefusesBeforeAnythingIsWritten) {
   expect_in("needed at least 2001",
             refused(ErrorKind::file, [](RunConfig& c) { c.model.block_size = 2000; }));
   expect_in("none", refused(ErrorKind::file, [&](RunConfig& c) { c.data = dir.file("none"); }));
+  const auto from = [&](const std::string& path) {
+    return refused(ErrorKind::file, [&](RunConfig& c) {
+      c.init_from = path;
+      c.out_dir = dir.file("a/b/run");
+    });
+  };
+  expect_in("there is nothing of this name", from(dir.file("none")));
+  expect_in("text", from(dir.file("text")));
+}
+
+// Memory that ends anywhere before the first step is done: weights, moments, activations.
+TEST(Trainer, OutOfMemoryBeforeTheFirstStepLeavesNothing) {
+  const TempDirectory dir;
+  RunConfig config = tiny_run(dir);
+  config.model.n_embd = 256;  // 3 MiB of weights
+  config.max_iters = 1;
+  config.out_dir = dir.file("a/run");
+  Allocator& memory = allocator(kCpu);
+  int refused = 0;
+  const auto run_within = [&](std::size_t limit) {
+    memory.empty_cache();
+    memory.set_limit(limit);
+    Recorder reporter;
+    bool done = false;
+    try {
+      run(config, reporter);
+      done = true;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::memory) << e.what();
+      ++refused;
+    }
+    memory.set_limit(0);
+    return done;
+  };
+  memory.empty_cache();
+  std::size_t limit = memory.stats().reserved;
+  while (!run_within(limit += 700'000)) {
+    ASSERT_EQ(entries(dir.path()), std::vector<std::string>{"text"});
+  }
+  EXPECT_GT(refused, 5);
+  const std::size_t enough = limit;
+  config.resume = true;
+  config.max_iters = 2;
+  const auto before = snapshot(config.out_dir);
+  for (limit = memory.stats().reserved + 700'000; limit < enough; limit += 2'000'000) {
+    if (run_within(limit)) break;
+    EXPECT_EQ(snapshot(config.out_dir), before);
+  }
+  EXPECT_GT(refused, 7);
+}
+
+// A resume that is refused leaves every byte as it was, the note in the lock file included.
+TEST(Trainer, ARefusedResumeChangesNothing) {
+  const TempDirectory dir;
+  RunConfig config = tiny_run(dir);
+  Recorder reporter;
+  run(config, reporter);
+  write_bytes(config.out_dir + "/run.lock", "pid 1 on elsewhere\n");
+  std::filesystem::create_directory(config.out_dir + "/checkpoints/.tmp-step_00000099-x");
+  config.resume = true;
+  config.max_iters = 20;
+  config.model.n_embd = 32;
+  const auto before = snapshot(config.out_dir);
+  const auto names = entries(config.out_dir + "/checkpoints");
+  TrainContext context;
+  context.run_files = {{"config.toml", "n_embd = 32\n"}};
+  expect_in("n_embd", error_of(ErrorKind::usage, [&] { run(config, reporter, context); }));
+  EXPECT_EQ(snapshot(config.out_dir), before);
+  EXPECT_EQ(entries(config.out_dir + "/checkpoints"), names);
 }
 
 TEST(Trainer, AnExistingRunNeedsResume) {
