@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Duet beside PyTorch on this machine, taken in turn: each round runs every contestant once, so that a
-busy minute hits them all; the table gives medians and the ratio to the fastest PyTorch setting.
+"""Duet beside PyTorch on this machine, on random tokens of the whole vocabulary, taken in turn: each
+round runs every contestant once, so that a busy minute hits them all; the table gives medians and
+the ratio to the fastest PyTorch setting.
 
-    bench_against_torch.py --python /tmp/referee/bin/python --duet build/duet --data input.txt \
+    bench_against_torch.py --python /tmp/referee/bin/python --duet build/duet \
         --preset nano --batch 12 --block 64 --steps 200 --rounds 5
     bench_against_torch.py ... --preset 60m --batch 8 --block 256 --steps 2 --rounds 3
 """
@@ -17,30 +18,25 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TORCH = {"eager": [], "eager, fused AdamW": ["--fused"], "compiled, fused AdamW": ["--compile", "--fused"]}
-SKIPPED_STEPS = 3  # the first steps fill caches
 
 
 def run_duet(a, coupling):
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        vocab = ["--vocab_size", "50257"] if a.preset == "60m" else []
-        command = ["/usr/bin/time", "-f", "%M %R", a.duet, "train", "--preset", a.preset, "--data", a.data, "--out_dir",
-                   str(out), "--batch_size", str(a.batch), "--block_size", str(a.block), "--coupling", coupling,
-                   "--max_iters", str(a.steps + SKIPPED_STEPS), "--log_interval", "1", "--eval_interval", "1000000",
-                   "--eval_iters", "1", "--save_interval", "1000000", *vocab]
+        result = Path(folder) / "bench.json"
+        command = [a.duet, "bench", "train", "--preset", a.preset, "--batch_size", str(a.batch), "--block_size",
+                   str(a.block), "--coupling", coupling, "--steps", str(a.steps), "--json", str(result)]
         if a.preset == "nano":
             command += ["--no-bias", "--activation", "gelu", "--dropout", "0"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"duet failed:\n{done.stderr}")
-        rows = [json.loads(line) for line in open(out / "metrics.jsonl")]
-    speeds = [r["train/tok_per_sec"] for r in rows if "train/tok_per_sec" in r][SKIPPED_STEPS:]
-    return statistics.median(speeds), int(done.stderr.split()[-2]) / 1024
+        figures = json.loads(result.read_text())
+    return figures["tok_per_sec"], figures["peak_rss_bytes"] / 2**20
 
 
 def run_torch(a, flags, coupling):
     command = [a.python, str(HERE / "peer_torch.py"), "--preset", a.preset, "--batch", str(a.batch), "--block",
-               str(a.block), "--steps", str(a.steps), "--data", a.data, "--coupling", coupling, *flags]
+               str(a.block), "--steps", str(a.steps), "--coupling", coupling, *flags]
     env = dict(os.environ, OMP_NUM_THREADS="2")
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode != 0:
@@ -53,7 +49,6 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--python", required=True, help="an interpreter that has torch")
     p.add_argument("--duet", default="build/duet")
-    p.add_argument("--data", required=True)
     p.add_argument("--preset", default="nano", choices=["nano", "tiny", "small", "60m"])
     p.add_argument("--batch", type=int, default=12)
     p.add_argument("--block", type=int, default=64)

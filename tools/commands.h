@@ -14,6 +14,7 @@ int run_eval(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_inspect(const Arguments& arguments);
 int run_tokenize(const Arguments& arguments);
+int run_bench(const Arguments& arguments);
 int run_doctor(const Arguments& arguments);
 
 }  // namespace duet

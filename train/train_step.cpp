@@ -16,6 +16,10 @@ double value_of(const Tensor& loss) {
 
 }  // namespace
 
+AdamWOptions adamw_options(const RunConfig& config) {
+  return {config.beta1, config.beta2, config.adam_eps, config.weight_decay};
+}
+
 StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& config,
                       std::int64_t step, double lr, const std::vector<Batch>& micro_batches,
                       const StepHooks& hooks) {

@@ -20,8 +20,6 @@
 namespace duet {
 namespace {
 
-AdamWOptions adamw_of(const RunConfig& c) { return {c.beta1, c.beta2, c.adam_eps, c.weight_decay}; }
-
 Reporter& silent() {
   static Reporter reporter;
   return reporter;
@@ -127,7 +125,7 @@ void Run::build() {
   state_.run_id = checkpoint ? checkpoint->state().run_id : make_run_id();
   state_.model = config_.model;
   state_.seed = config_.seed;
-  state_.adamw = adamw_of(config_);
+  state_.adamw = adamw_options(config_);
   state_.dtype = name(dtype_);
   state_.threads = num_threads();
   state_.tokenizer = tokenizer_->name();

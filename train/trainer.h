@@ -32,6 +32,8 @@ struct StepResult {
   std::string reason;    // why it was skipped, with the first bad tensor
 };
 
+AdamWOptions adamw_options(const RunConfig& config);
+
 // One optimizer step over micro-batches: forward, backward, norm, clip, update. Every target counts
 // the same, whichever micro-batch it is in. `step` counts from 0 and keys the dropout.
 StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& config,

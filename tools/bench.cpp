@@ -1,0 +1,166 @@
+// duet bench train: a training step beside the floor of its arithmetic, or beside another setting.
+#include "train/bench.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "runtime/cpu/parallel.h"
+#include "runtime/error.h"
+#include "runtime/file_system.h"
+#include "runtime/printable.h"
+#include "tools/commands.h"
+#include "tools/flags.h"
+#include "tools/output.h"
+#include "train/config.h"
+#include "train/text.h"
+
+namespace duet {
+namespace {
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// "coupling=none coupling_steps=3"
+std::vector<Setting> parse_settings(const std::string& text) {
+  std::vector<Setting> settings;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const std::size_t equals = word.find('=');
+    check(equals != std::string::npos, ErrorKind::usage, "--against: got ", in_quotes(word),
+          ", expected KEY=VALUE, several of them apart by spaces");
+    const std::string name = word.substr(0, equals);
+    const ConfigKey& key = require_key(name, concat("--against: ", printable(name)));
+    settings.push_back({std::string(key.name), FlagText{word.substr(equals + 1)},
+                        concat("--against: ", key.name)});
+  }
+  return settings;
+}
+
+// No text is read, so the vocabulary is the preset's own and all of it is used.
+RunConfig bench_config(const ConfigRequest& request) {
+  RunConfig run = resolve_config(request).run;
+  if (run.model.vocab_size == 0) {
+    run.model.vocab_size = run.preset.empty() ? ModelConfig{}.vocab_size
+                                              : preset(run.preset, run.model.family).vocab_size;
+  }
+  run.model.valid_vocab = 0;
+  validate(run.model);
+  return run;
+}
+
+struct Rounds {
+  std::vector<double> seconds, against_seconds, ratios, flops_rate, copy_rate;
+  std::int64_t most_faults = 0;
+};
+
+Rounds measure(StepBench& bench, StepBench* against, Ceiling& ceiling, std::int64_t warmup,
+               std::int64_t steps) {
+  Rounds rounds;
+  for (std::int64_t i = 0; i < warmup + steps; ++i) {
+    const StepBench::Step step = bench.step();
+    const double other = against == nullptr ? 0 : against->step().seconds;
+    const double flops_rate = ceiling.flops_per_second();
+    const double copy_rate = ceiling.bytes_per_second();
+    if (i < warmup) continue;
+    rounds.seconds.push_back(step.seconds);
+    rounds.most_faults = std::max(rounds.most_faults, step.minor_faults);
+    rounds.flops_rate.push_back(flops_rate);
+    rounds.copy_rate.push_back(copy_rate);
+    if (against == nullptr) continue;
+    rounds.against_seconds.push_back(other);
+    rounds.ratios.push_back(step.seconds / other);
+  }
+  return rounds;
+}
+
+int bench_train(const Arguments& arguments) {
+  ConfigRequest request;
+  std::string against_text, json_path;
+  std::int64_t steps = 20, warmup = 3;
+  Flags flags("duet bench train", "[config.toml] [--key value ...]",
+              "times whole training steps on random tokens beside what a product and a copy reach");
+  flags.integer("steps", &steps, 1, 1'000'000, "steps that count");
+  flags.integer("warmup", &warmup, 0, 1'000'000, "steps before them that do not");
+  flags.text("against", &against_text, "\"KEY=VALUE ...\"",
+             "a second model with these keys changed, one step of each in turn");
+  flags.text("json", &json_path, "FILE", "the figures, for programs");
+  flags.positional(&request.file, "config.toml", /*required=*/false);
+  flags.configuration(&request.flags);
+  if (!flags.parse(arguments)) return 0;
+
+  const RunConfig run = bench_config(request);
+  if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
+  std::unique_ptr<StepBench> against;
+  if (!against_text.empty()) {
+    for (Setting& setting : parse_settings(against_text)) request.flags.push_back(setting);
+    against = std::make_unique<StepBench>(bench_config(request));
+  }
+  StepBench bench(run);
+  Ceiling ceiling(run.model, run.batch_size * run.model.block_size);
+  const Rounds rounds = measure(bench, against.get(), ceiling, warmup, steps);
+
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto peak_rss = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+  const double seconds = median(rounds.seconds);
+  const double flops_rate = median(rounds.flops_rate), copy_rate = median(rounds.copy_rate);
+  const double floor = bench.flops() / flops_rate + bench.optimizer_bytes() / copy_rate;
+
+  nlohmann::ordered_json out;
+  out["tok_per_sec"] = static_cast<double>(bench.tokens()) / seconds;
+  out["step_ms"] = seconds * 1e3;
+  out["floor_ms"] = floor * 1e3;
+  out["floor_share"] = floor / seconds;
+  out["gflops"] = bench.flops() / seconds * 1e-9;
+  out["peak_rss_bytes"] = peak_rss;
+  out["minor_faults_max"] = rounds.most_faults;
+  out["steps"] = steps;
+  out["threads"] = num_threads();
+  std::string text = fmt::format(
+      "step           {:.1f} ms (median of {}), {} tok/s, {:.0f} GFLOP/s, {} threads\n"
+      "floor          {:.1f} ms: {:.4g} GFLOP at {:.0f} GFLOP/s, {} of the optimizer at {}/s\n"
+      "share          {:.1f} % of the floor's speed\n"
+      "peak RSS       {}\n"
+      "page faults    at most {} a step (minor)\n",
+      seconds * 1e3, steps, format_short(static_cast<double>(bench.tokens()) / seconds),
+      bench.flops() / seconds * 1e-9, num_threads(), floor * 1e3, bench.flops() * 1e-9,
+      flops_rate * 1e-9, format_bytes(static_cast<std::uint64_t>(bench.optimizer_bytes())),
+      format_bytes(static_cast<std::uint64_t>(copy_rate)), floor / seconds * 100,
+      format_bytes(peak_rss), rounds.most_faults);
+  if (against != nullptr) {
+    const auto [low, high] = std::minmax_element(rounds.ratios.begin(), rounds.ratios.end());
+    out["against"] = against_text;
+    out["against_step_ms"] = median(rounds.against_seconds) * 1e3;
+    out["ratio_median"] = median(rounds.ratios);
+    out["ratio_min"] = *low;
+    out["ratio_max"] = *high;
+    text +=
+        fmt::format("against        {}: {:.1f} ms; ratio {:.3f} ({:.3f} to {:.3f}), step by step\n",
+                    printable(against_text), median(rounds.against_seconds) * 1e3,
+                    median(rounds.ratios), *low, *high);
+  }
+  if (!json_path.empty()) file_system().replace_file(json_path, out.dump(2) + "\n");
+  write_out(text);
+  return 0;
+}
+
+}  // namespace
+
+int run_bench(const Arguments& arguments) {
+  const std::string what = arguments.empty() ? "" : arguments.front();
+  check(what != "op", ErrorKind::usage, "duet bench op: not in this version yet");
+  if (what == "--help" || what == "-h") return bench_train({"--help"});
+  check(what == "train", ErrorKind::usage, "duet bench: got ", in_quotes(what),
+        ", expected train; see duet bench train --help");
+  return bench_train(Arguments(arguments.begin() + 1, arguments.end()));
+}
+
+}  // namespace duet

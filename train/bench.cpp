@@ -1,0 +1,104 @@
+#include "train/bench.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <utility>
+
+#include "models/flops.h"
+#include "runtime/cpu/onednn.h"
+#include "runtime/memory_ops.h"
+#include "runtime/random.h"
+#include "train/trainer.h"
+
+namespace duet {
+namespace {
+
+constexpr std::int64_t kCopiedElements = std::int64_t{16} << 20;  // 64 MiB: beyond every cache
+
+std::int64_t minor_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+template <class F>
+double seconds_of(F&& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Every window gives block_size pairs (token, next token).
+Batch random_batch(const RunConfig& config, std::int64_t step, std::int64_t micro) {
+  const Shape shape{config.batch_size, config.model.block_size};
+  Batch batch{Tensor::empty(shape, DType::i32), Tensor::empty(shape, DType::i32), shape.numel()};
+  const RandomKey key{config.seed, static_cast<std::uint32_t>(step), 0, kUseDataOrder,
+                      static_cast<std::uint16_t>(micro)};
+  const auto vocab = static_cast<std::uint32_t>(config.model.vocab_size);
+  const auto draw = [&](std::int64_t i) {
+    return static_cast<std::int32_t>(random_u32(key, static_cast<std::uint64_t>(i)) % vocab);
+  };
+  auto* ids = batch.ids.mutable_data<std::int32_t>();
+  auto* targets = batch.targets.mutable_data<std::int32_t>();
+  std::int64_t at = 0;
+  for (std::int64_t b = 0; b < shape[0]; ++b, ++at) {
+    for (std::int64_t t = 0; t < shape[1]; ++t, ++at) {
+      *ids++ = draw(at);
+      *targets++ = draw(at + 1);
+    }
+  }
+  return batch;
+}
+
+}  // namespace
+
+StepBench::StepBench(const RunConfig& config)
+    : config_(config),
+      model_(config.model),
+      optimizer_(named_tensors(model_), adamw_options(config)),
+      tokens_(config.batch_size * config.model.block_size * config.gradient_accumulation_steps),
+      flops_(flops_per_token(config.model, config.model.block_size) *
+             static_cast<double>(tokens_)) {
+  model_.initialize(config.seed);
+}
+
+StepBench::Step StepBench::step() {
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < config_.gradient_accumulation_steps; ++i) {
+    batches.push_back(random_batch(config_, steps_, i));
+  }
+  const std::int64_t before = minor_faults();
+  const double seconds = seconds_of(
+      [&] { train_step(model_, optimizer_, config_, steps_, config_.learning_rate, batches); });
+  ++steps_;
+  return {seconds, minor_faults() - before};
+}
+
+double StepBench::optimizer_bytes() const {
+  double elements = 0;
+  for (const NamedTensor& t : optimizer_.tensors()) {
+    elements += static_cast<double>(t.value.numel());
+  }
+  // Reads g for the norm; then reads w, g, m, v and writes w, m, v.
+  return elements * 8 * sizeof(float);
+}
+
+Ceiling::Ceiling(const ModelConfig& model, std::int64_t tokens)
+    : a_(Tensor::full({tokens, model.n_embd}, 0.5, DType::f32)),
+      b_(Tensor::full({model.n_embd, model.ff_width()}, 0.5, DType::f32)),
+      c_(Tensor::empty({tokens, model.ff_width()}, DType::f32)),
+      from_(Tensor::full({kCopiedElements}, 0.5, DType::f32)),
+      to_(Tensor::full({kCopiedElements}, 0.5, DType::f32)) {}
+
+double Ceiling::flops_per_second() {
+  const double seconds = seconds_of([&] { gemm(a_.view(), b_.view(), c_.mutable_view()); });
+  return 2 * static_cast<double>(a_.numel()) * static_cast<double>(b_.size(1)) / seconds;
+}
+
+double Ceiling::bytes_per_second() {
+  const double seconds = seconds_of([&] { copy(to_, from_); });
+  return 2 * static_cast<double>(kCopiedElements) * sizeof(float) / seconds;
+}
+
+}  // namespace duet

@@ -1,0 +1,54 @@
+// How fast a training step is beside the floor of its arithmetic, both measured in the same run.
+//
+//   StepBench plain(config), coupled(other);
+//   for (...) { plain.step(); coupled.step(); }       // in turn: a busy minute hits both
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "models/transformer.h"
+#include "train/optimizer.h"
+#include "train/run_config.h"
+
+namespace duet {
+
+// One model in training on random tokens, drawn from the whole vocabulary.
+class StepBench {
+ public:
+  // Throws Error(usage) if the configuration does not fit together.
+  explicit StepBench(const RunConfig& config);
+
+  struct Step {
+    double seconds;
+    std::int64_t minor_faults;  // pages the system had to give, of the whole process
+  };
+  Step step();
+
+  std::int64_t tokens() const { return tokens_; }  // of a step
+  double flops() const { return flops_; }          // of a step: products and attention
+  // What the optimizer has to read and write: gradients, weights and two moments.
+  double optimizer_bytes() const;
+
+ private:
+  RunConfig config_;
+  Transformer model_;
+  AdamW optimizer_;
+  std::int64_t steps_ = 0, tokens_;
+  double flops_;
+};
+
+// What this machine reaches: one large matrix product at the model's own shape, and one copy that
+// no cache holds.
+class Ceiling {
+ public:
+  Ceiling(const ModelConfig& model, std::int64_t tokens);
+
+  double flops_per_second();  // one product, timed
+  double bytes_per_second();  // one copy, read and written bytes
+
+ private:
+  Tensor a_, b_, c_, from_, to_;
+};
+
+}  // namespace duet
