@@ -35,8 +35,7 @@ const PresetRow& find_preset(std::string_view name) {
   }
   std::string known;
   for (const PresetRow& row : kPresets) known.append(known.empty() ? "" : ", ").append(row.name);
-  throw Error(ErrorKind::usage, concat("preset: there is none of this name: got \"", name,
-                                       "\", expected one of ", known));
+  throw Error(ErrorKind::usage, concat("preset: got \"", name, "\", expected one of ", known));
 }
 
 // The upper bounds are far above any model that fits a machine; they keep every product of sizes

@@ -43,6 +43,9 @@ void CheckedReader::fail_text(std::string_view what, std::string_view where, con
     throw Error(ErrorKind::file, concat(shown, ": not a ", format_, ": got ", magic->what,
                                         ", expected a ", format_, "; ", magic->advice));
   }
+  check(!looks_like_text(file_.head(64)), ErrorKind::file, shown, ": not a ", format_,
+        ": got a text file that begins with ", in_quotes(file_.head(24)), ", expected a ", format_,
+        "; check the path");
   throw Error(
       ErrorKind::file,
       concat(shown, ": ", what, where.empty() ? "" : " ", where, ": got ", got, ", expected ",

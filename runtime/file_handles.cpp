@@ -33,7 +33,7 @@ std::string_view advice(int error) {
     case EISDIR:
       return "give the path of a file";
     case EEXIST:
-      return "remove it first or choose another name";
+      return "choose another name, or move it away if you no longer need it";
     case ELOOP:
       return "check the symbolic links on the path: they run in a circle or are not allowed here";
     case ENAMETOOLONG:

@@ -74,4 +74,11 @@ std::optional<Magic> describe_magic(std::string_view bytes) {
   return std::nullopt;
 }
 
+bool looks_like_text(std::string_view bytes) {
+  return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(), [](char c) {
+    const auto b = static_cast<unsigned char>(c);
+    return (b >= 0x20 && b != 0x7f) || b == '\t' || b == '\n' || b == '\r' || b == '\f';
+  });
+}
+
 }  // namespace duet

@@ -210,6 +210,9 @@ std::vector<std::string> FileSystem::make_directories(const std::string& path) c
   if (calls_->mkdir(path.c_str(), 0777) != 0) {
     const int error = errno;
     if (error == EEXIST && is_directory(path)) return made;  // another process made it meanwhile
+    check(error != EEXIST, ErrorKind::io, printable(path, 400),
+          ": cannot make the directory: got a file of this name, expected a directory or nothing; "
+          "choose another directory (for a run: another out_dir)");
     throw_file_error(ErrorKind::io, path, "make the directory", error);
   }
   made.push_back(path);

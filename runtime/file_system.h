@@ -34,6 +34,8 @@ struct Magic {
 // hundred bytes are enough. Ask only after the expected format failed: a valid file of another kind
 // may begin with any bytes.
 std::optional<Magic> describe_magic(std::string_view bytes);
+// A beginning of plain text: UTF-8 or Latin letters, no control bytes but white space.
+bool looks_like_text(std::string_view bytes);
 
 // An open descriptor, closed with its owner.
 class FileHandle {

@@ -92,6 +92,11 @@ int run_inspect(const Arguments& arguments) {
                           printable(path, 4096), tokenizer->name(), tokenizer->vocab_size(),
                           tokenizer->hash()));
   } else {
+    const std::string head = file_system().open(path).head(64);
+    check(!looks_like_text(head), ErrorKind::file, printable(path, 400),
+          ": got a text file that begins with ", in_quotes(head.substr(0, 24)),
+          ", expected a run, a checkpoint, a .safetensors file or a tokenizer.json; a "
+          "configuration is shown by duet train FILE --print-config");
     const SafetensorsFile file = SafetensorsFile::open(path);
     write_out(fmt::format("safetensors {}\n", printable(path, 4096)));
     print_tensors(file);

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <new>
 
+#include "runtime/cpu/memory_limits.h"
 #include "runtime/error.h"
 #include "runtime/printable.h"
 #include "tools/commands.h"
@@ -98,6 +99,14 @@ int dispatch(const Arguments& arguments) {
                                                        : concat("did you mean ", nearest, "?")));
 }
 
+// ": got 2.0 MiB free of the 512 MiB address-space limit (ulimit -v)"
+std::string tightest_limit() {
+  const MemoryLimit limit = tightest_memory_limit();
+  if (limit.total == 0) return "";
+  return concat(": got ", format_bytes(limit.free), " free of the ", format_bytes(limit.total), " ",
+                limit.name);
+}
+
 int run(const Arguments& arguments) {
   try {
     return dispatch(arguments);
@@ -107,7 +116,8 @@ int run(const Arguments& arguments) {
     write_error(concat("error: ", error.what(), "\n"));
     return exit_code(error.kind());
   } catch (const std::bad_alloc&) {
-    write_error("error: out of memory: the host has no more; use a smaller batch_size or model\n");
+    write_error(concat("error: out of memory: a small request was refused", tightest_limit(),
+                       "; use a smaller batch_size or model\n"));
     return kMemory;
   } catch (const std::exception& error) {
     write_error(concat("error: unexpected: ", error.what(), "\n"));

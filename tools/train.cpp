@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "models/transformer.h"
-#include "runtime/cpu/cpu_info.h"
+#include "runtime/cpu/memory_limits.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/printable.h"
 #include "tools/commands.h"
@@ -23,12 +23,16 @@ namespace {
 // A run that cannot fit is refused here, with numbers, and not by the system in mid-run. Weights,
 // gradients and two moments are counted first: cheap, and enough for what is far too large.
 void check_memory(const RunConfig& run) {
-  const std::uint64_t available = cpu_info().memory_bytes;
+  const std::vector<MemoryLimit> limits = memory_limits();
   const auto check_fits = [&](std::uint64_t bytes, const char* what) {
-    check(available == 0 || bytes <= available, ErrorKind::memory,
-          "train: the run does not fit: got ", format_bytes(bytes), what, ", expected at most the ",
-          format_bytes(available),
-          " of this machine; use a smaller batch_size or model, or --recompute block");
+    for (const MemoryLimit& limit : limits) {
+      // Written memory comes and goes; of the address space, the program itself has taken its part.
+      const std::size_t available = limit.counts_address_space ? limit.free : limit.total;
+      check(bytes <= available, ErrorKind::memory, "train: the run does not fit: got ",
+            format_bytes(bytes), what, ", expected at most ", format_bytes(available), ": ",
+            limit.name, ", ", format_bytes(limit.total), " in all",
+            "; use a smaller batch_size or model, or --recompute block");
+    }
   };
   Transformer model(run.model, DType::f32, kMeta);
   constexpr std::uint64_t kBytesPerParameter = 4 * sizeof(float);

@@ -8,6 +8,7 @@
 #include "runtime/safetensors.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_files.h"
+#include "train/foreign_weights.h"
 
 namespace duet {
 namespace {
@@ -124,7 +125,21 @@ void load_tensors(const SafetensorsFile& file,
 void load_weights_from(const std::string& path, const std::vector<NamedTensor>& tensors) {
   std::vector<std::pair<std::string, Tensor>> wanted;
   for (const NamedTensor& t : tensors) wanted.emplace_back(t.name, t.value);
-  load_tensors(SafetensorsFile::open(path), wanted, "the model");
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  refuse_foreign(file);
+  load_tensors(file, wanted, "the model");
+}
+
+// A directory without a manifest that is a checkpoint all the same, by its name or its files.
+void refuse_damaged(const std::string& path) {
+  const std::string model = concat(path, "/", kModelFile);
+  if (file_system().exists(model)) refuse_foreign(SafetensorsFile::open(model));
+  const std::string name = path.substr(0, path.find_last_not_of('/') + 1);
+  bool damaged = name.substr(name.find_last_of('/') + 1).rfind(kCheckpointPrefix, 0) == 0;
+  for (const char* file : {kModelFile, kOptimizerFile, kStateFile}) {
+    damaged = damaged || file_system().exists(concat(path, "/", file));
+  }
+  if (damaged) read_manifest(path);  // says that it is missing
 }
 
 }  // namespace
@@ -143,6 +158,7 @@ CheckpointReader CheckpointReader::open(const std::string& path, Reporter& repor
   }
   const std::string inside = path + "/checkpoints";
   const auto candidates = list_checkpoints(files.is_directory(inside) ? inside : path);
+  if (candidates.empty()) refuse_damaged(path);
   check(!candidates.empty(), ErrorKind::file, path,
         ": there is no checkpoint; expected a run directory with checkpoints/step_*, or one of "
         "those (train writes them)");

@@ -31,6 +31,14 @@ void apply(const std::vector<Setting>& settings, ConfigSource source, ResolvedCo
   }
 }
 
+void check_preset(const std::string& where, const std::string& name) {
+  const std::vector<std::string_view> known = preset_names();
+  std::string list;
+  for (const std::string_view one : known) list.append(list.empty() ? "" : ", ").append(one);
+  check(std::find(known.begin(), known.end(), name) != known.end(), ErrorKind::usage, where,
+        ": got ", in_quotes(name), ", expected one of ", list);
+}
+
 // The model that `preset` and `family` stand for; both are keys of the settings, flags first.
 void apply_preset(const std::vector<const std::vector<Setting>*>& layers, ResolvedConfig& out) {
   const Setting* named = nullptr;
@@ -42,6 +50,7 @@ void apply_preset(const std::vector<const std::vector<Setting>*>& layers, Resolv
   RunConfig probe;
   if (named != nullptr) set_value(*find_key("preset"), *named, probe);
   if (family != nullptr) set_value(*find_key("family"), *family, probe);
+  if (named != nullptr && !probe.preset.empty()) check_preset(named->where, probe.preset);
   if (probe.preset.empty()) {
     out.run.model = family_defaults(probe.model.family);
     out.run.model.vocab_size = 0;

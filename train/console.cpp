@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
 
 #include "runtime/printable.h"
 #include "train/hints.h"
@@ -35,6 +38,22 @@ int terminal_columns() {
 bool set_in_environment(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0';
+}
+
+// 0, or the error that stopped it.
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n == 0 ? EIO : errno;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return 0;
+}
+
+std::string signal_name(int number) {
+  if (number == SIGINT) return "SIGINT";
+  return number == SIGTERM ? "SIGTERM" : fmt::format("signal {}", number);
 }
 
 std::string time_of_step(double seconds) {
@@ -69,20 +88,21 @@ std::string Console::painted(const char* code, const std::string& text) const {
 }
 
 void Console::write(const std::string& text) {
-  const char* data = text.data();
-  std::size_t left = text.size();
-  while (left > 0) {
-    const ssize_t n = ::write(options_.fd, data, left);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // the reader is gone; metrics.jsonl has everything
-    data += n;
-    left -= static_cast<std::size_t>(n);
-  }
+  const int error = write_all(options_.fd, text);
+  if (error == 0 || lost_) return;
+  lost_ = true;
+  on_notice(std::string("standard output: cannot write: ") + std::strerror(error) +
+            "; the run goes on, its numbers are in metrics.jsonl");
+}
+
+void Console::clear_live_line() {
+  if (drawn_) write("\r\x1b[2K");
+  drawn_ = false;
 }
 
 void Console::print(const std::string& line) {
-  write((drawn_ ? "\r\x1b[2K" : "") + line + "\n");
-  drawn_ = false;
+  clear_live_line();
+  write(line + "\n");
 }
 
 void Console::on_start(const StartReport& report) {
@@ -167,7 +187,11 @@ void Console::on_checkpoint(std::int64_t step, const std::string& directory) {
   print(fmt::format("step {} | saved {}", step, printable(directory, 4096)));
 }
 
-void Console::on_notice(const std::string& text) { print(painted(kYellow, "note: ") + text); }
+void Console::on_notice(const std::string& text) {
+  clear_live_line();
+  // Where even this fails there is nowhere left to tell.
+  static_cast<void>(write_all(options_.error_fd, "note: " + text + "\n"));
+}
 
 void Console::finish(const TrainResult& result) {
   const std::string& out_dir = config_.run.out_dir;
@@ -177,8 +201,8 @@ void Console::finish(const TrainResult& result) {
                       result.step * 2));
     return;
   }
-  std::string head = result.signal != 0 ? fmt::format("stopped by signal {} after step {}",
-                                                      result.signal, result.step)
+  std::string head = result.signal != 0 ? fmt::format("stopped by {} after step {}",
+                                                      signal_name(result.signal), result.step)
                                         : fmt::format("done: {} steps", result.step);
   head += fmt::format(", {} tokens, {}", format_short(static_cast<double>(tokens_)),
                       format_duration(options_.clock() - begin_));

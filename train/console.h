@@ -4,7 +4,8 @@
 //   step 120/2000 | loss 1.9432 | norm 0.87 | lr 9.8e-04 | 48.1 ms | 16.0k tok/s | 112 GFLOP/s |
 //   ... step 250 | val loss 1.8847 | ppl 6.58 | bpb 2.719 | best
 //
-// A reader that went away (closed pipe, full disk) never stops the run.
+// Notices go to standard error. A standard output that cannot be written (closed pipe, full disk)
+// never stops the run: it is said once, there too.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,7 @@
 namespace duet {
 
 struct ConsoleOptions {
-  int fd = 1;
+  int fd = 1, error_fd = 2;
   bool live = false;  // redraw the step line; for a terminal
   bool color = false;
   std::function<int()> columns;   // of the terminal, asked at each redraw; empty: unlimited
@@ -42,12 +43,14 @@ class Console final : public Reporter {
  private:
   void print(const std::string& line);  // a line that stays
   void write(const std::string& text);
+  void clear_live_line();
   std::string step_line(const StepReport& report, int columns) const;
   std::string painted(const char* code, const std::string& text) const;
 
   ConsoleOptions options_;
   const ResolvedConfig& config_;
   std::string device_reason_;
+  bool lost_ = false;   // standard output failed, and that was said
   bool drawn_ = false;  // a live line stands on the screen
   double drawn_at_ = 0;
   std::int64_t steps_ = 0;  // of this process

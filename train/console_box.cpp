@@ -46,6 +46,28 @@ std::size_t width(const std::string& text) {
   }));
 }
 
+constexpr std::size_t kWidest = 92;     // of a row without its borders
+constexpr std::size_t kNameWidth = 13;  // of a row's name
+
+// A path in a row beside `beside` other characters: its middle gives way, so that the beginning and
+// the file's name stay.
+std::string path_words(const std::string& path, std::size_t beside) {
+  const std::string text = printable(path, 4096);
+  const std::size_t room = std::max<std::size_t>(kWidest - kNameWidth - beside, 24);
+  const std::size_t characters = width(text);
+  if (characters <= room) return text;
+  const std::size_t left = (room - 3) / 3, right = room - 3 - left;
+  std::string out;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < text.size(); ++at) {
+    const std::size_t length = std::max<std::size_t>(utf8_length(text.substr(i, 4)), 1);
+    if (at == left) out += "...";
+    if (at < left || at >= characters - right) out += text.substr(i, length);
+    i += length;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> start_box(const ResolvedConfig& config, const StartReport& start,
@@ -65,29 +87,30 @@ std::vector<std::string> start_box(const ResolvedConfig& config, const StartRepo
       fmt::format("{} x {} x {} x 1 = {}  (batch x block x accumulation x ranks)", run.batch_size,
                   start.model.block_size, run.gradient_accumulation_steps,
                   format_count(start.tokens_per_step)));
-  row("data", fmt::format("{}: {} tokens, {} for validation{}", printable(run.data, 4096),
-                          format_count(start.train_tokens), format_count(start.val_tokens),
-                          run.val_data.empty() ? "" : " from " + printable(run.val_data, 4096)));
+  const std::string tokens =
+      fmt::format(": {} tokens, {} for validation", format_count(start.train_tokens),
+                  format_count(start.val_tokens));
+  row("data", path_words(run.data, tokens.size()) + tokens);
+  if (!run.val_data.empty()) row("val_data", path_words(run.val_data, 0));
   row("tokenizer", start.tokenizer);
   row("seed", std::to_string(run.seed));
   if (start.planned_bytes > 0)
     row("memory", format_bytes(start.planned_bytes) + " planned at peak");
-  row("out_dir", printable(run.out_dir, 4096));
+  row("out_dir", path_words(run.out_dir, 0));
   if (!start.resumed_from.empty()) {
-    row("resumed", fmt::format("step {} from {}", start.step, printable(start.resumed_from, 4096)));
+    const std::string step = fmt::format("step {} from ", start.step);
+    row("resumed", step + path_words(start.resumed_from, step.size()));
   }
 
-  // Longer values stand over the border: a box as wide as a path of 300 characters is none.
-  constexpr std::size_t kWidest = 92;
   std::size_t inner = 0;
-  for (const auto& [name, value] : rows) inner = std::max(inner, 13 + width(value));
+  for (const auto& [name, value] : rows) inner = std::max(inner, kNameWidth + width(value));
   inner = std::min(inner, kWidest);
   const std::string title = fmt::format("- duet {} train ", version());
   std::vector<std::string> lines;
   lines.push_back(fmt::format("+{}{}+", title,
                               std::string(inner + 2 - std::min(inner + 2, title.size()), '-')));
   for (const auto& [name, value] : rows) {
-    const std::size_t used = 13 + width(value);
+    const std::size_t used = kNameWidth + width(value);
     lines.push_back(fmt::format("| {:<13}{}{}", name, value,
                                 used <= inner ? std::string(inner - used, ' ') + " |" : ""));
   }

@@ -36,6 +36,9 @@ std::string to_json(const Manifest& manifest) {
 
 Manifest read_manifest(const std::string& directory) {
   const std::string path = directory + "/manifest.json";
+  check(file_system().exists(path), ErrorKind::file, path,
+        ": missing: the checkpoint is damaged or incomplete: got a checkpoint's directory without "
+        "it, expected sizes and hashes of its files; use another checkpoint of the run");
   const Json tree = parse_json(file_system().read_file(path, kMaxManifestBytes), path);
   const JsonFields fields(tree, path);
   if (fields.text("format") != "duet-manifest") {

@@ -68,7 +68,7 @@ TEST(Config, SmallPresets) {
 
 TEST(Config, UnknownPresetNamesTheKnownOnes) {
   EXPECT_EQ(message_of([] { preset_family("61m"); }, ErrorKind::usage),
-            "preset: there is none of this name: got \"61m\", expected one of tiny, small, nano, "
+            "preset: got \"61m\", expected one of tiny, small, nano, "
             "60m, 150m, 350m, 455m");
 }
 

@@ -1,6 +1,7 @@
 // duet train as a process: what a run leaves, signals, kills and resumes, two at once, lost output.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -126,13 +127,26 @@ TEST_F(TrainCommandTest, ARunLeavesItsFilesAndTheOthersReadThem) {
   EXPECT_EQ(duet({"inspect", "run/checkpoints/step_00000030/model.safetensors"}).code, 0);
   EXPECT_EQ(duet({"inspect", "run/tokenizer.json"}).code, 0);
 
+  const fs::path damaged = directory_ / "damaged/step_00000030";
+  fs::create_directories(damaged);
+  for (const char* file : {"model.safetensors", "optim.safetensors", "state.json"}) {
+    fs::copy_file(directory_ / "run/checkpoints/step_00000030" / file, damaged / file);
+  }
+  for (const char* end : {"", "/"}) {
+    const Ended incomplete = duet({"inspect", std::string("damaged/step_00000030") + end});
+    EXPECT_EQ(incomplete.code, 2);
+    EXPECT_NE(incomplete.err.find("/manifest.json: missing: the checkpoint is damaged or "),
+              std::string::npos)
+        << incomplete.err;
+  }
+
   const auto before = snapshot(directory_);
   const Ended again = duet(training("run"));
   EXPECT_EQ(again.code, 2);
   EXPECT_NE(again.err.find("already holds a run; add --resume"), std::string::npos) << again.err;
   const Ended complete = duet({"train", "--resume", "--out_dir", "run"});
   EXPECT_EQ(complete.code, 0);
-  EXPECT_NE(complete.out.find("already complete"), std::string::npos) << complete.out;
+  EXPECT_NE(complete.err.find("note: already complete"), std::string::npos) << complete.err;
   EXPECT_EQ(snapshot(directory_), before);
 }
 
@@ -217,6 +231,11 @@ TEST_F(TrainCommandTest, LostOutputAndOddSurroundingsDoNotMatter) {
     close(ends[0]);
     close(ends[1]);
   };
+  const auto full_disk = [] {
+    const int full = open("/dev/full", O_WRONLY);
+    dup2(full, 1);
+    close(full);
+  };
   const auto small_stack = [] {
     const rlimit limit{256 << 10, 256 << 10};
     setrlimit(RLIMIT_STACK, &limit);
@@ -227,6 +246,7 @@ TEST_F(TrainCommandTest, LostOutputAndOddSurroundingsDoNotMatter) {
       {"closed", {{}, [] { close(1); }, {}}},
       {"nothing_open", {{}, [] { close(0), close(1), close(2); }, {}}},
       {"pipe", {{}, gone_reader, {}}},
+      {"full", {{}, full_disk, {}}},
       {"limits", {{}, small_stack, {}}},
       {"umask", {{}, [] { umask(077); }, {}}},
       {"environment",
@@ -240,6 +260,13 @@ TEST_F(TrainCommandTest, LostOutputAndOddSurroundingsDoNotMatter) {
     const Ended ended = duet(training(name), options);
     EXPECT_EQ(ended.code, 0) << ended.err;
     expect_same_end("whole", name, "step_00000030");
+    const std::string lost = "note: standard output: cannot write: ";
+    if (name == "closed" || name == "pipe" || name == "full") {
+      EXPECT_EQ(ended.err.find(lost), 0U) << ended.err;
+      EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+    } else {
+      EXPECT_EQ(ended.err, "");
+    }
   }
 }
 
@@ -248,7 +275,9 @@ TEST_F(TrainCommandTest, AnUnwritablePlaceIsRefusedBeforeTraining) {
   const Ended blocked = duet(training("file/run"));
   EXPECT_NE(blocked.code, 0);
   EXPECT_EQ(blocked.out, "");
-  EXPECT_NE(blocked.err.find("file"), std::string::npos) << blocked.err;
+  EXPECT_EQ(blocked.err,
+            "error: file: cannot make the directory: got a file of this name, expected a directory "
+            "or nothing; choose another directory (for a run: another out_dir)\n");
   fs::create_directory(directory_ / "locked");
   fs::permissions(directory_ / "locked", fs::perms::owner_read | fs::perms::owner_exec);
   if (access((directory_ / "locked").c_str(), W_OK) != 0) {  // root may write anywhere

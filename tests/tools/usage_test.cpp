@@ -12,6 +12,15 @@ struct Misuse {
   int code = 2;
 };
 
+// A file with one tensor of two floats.
+std::string safetensors_of(const std::string& tensor) {
+  const std::string header =
+      "{\"" + tensor + "\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
+  std::string out(8, '\0');
+  out[0] = static_cast<char>(header.size());
+  return out + header + std::string(8, '\0');
+}
+
 TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
   write("bad.toml", "learing_rate = 1\n");
   write("junk.safetensors", "this is no tensor file at all, only text\n");
@@ -58,6 +67,17 @@ TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
        "error: none: there is nothing of this name; ..."},
       {{"train", "--data", "text.txt", "--init_from", "junk.safetensors", "--out_dir", "a/b"},
        "error: junk.safetensors: ..."},
+      {{"train", "--data", "text.txt", "--init_from", "text.txt", "--out_dir", "a/b"},
+       "error: text.txt: not a safetensors file: got a text file that begins with ..."},
+      {{"train", "--data", "text.txt", "--init_from", "gpt2", "--out_dir", "a/b"},
+       "error: gpt2/model.safetensors: these look like GPT-2 weights, Hugging Face layout: got a "
+       "tensor transformer.h.0.attn.c_attn.weight, expected ..."},
+      {{"train", "--data", "text.txt", "--init_from", "gpt2/model.safetensors"},
+       "error: gpt2/model.safetensors: these look like GPT-2 weights, Hugging Face layout: ..."},
+      {{"train", "--data", "text.txt", "--init_from", "llama.safetensors"},
+       "error: llama.safetensors: these look like LLaMA-like weights, Hugging Face layout: ..."},
+      {{"train", "--data", "text.txt", "--preset", "61m"},
+       "error: --preset: got \"61m\", expected one of tiny, small, nano, 60m, 150m, 350m, 455m\n"},
       {{"eval"}, "error: duet eval: --checkpoint is missing; give --checkpoint DIR\n"},
       {{"eval", "--checkpoint", "none", "--data", "text.txt"}, "error: none: ..."},
       {{"eval", "--checkpoint", ".", "--data", "text.txt", "--stride", "x"},
@@ -70,6 +90,11 @@ TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
        "error: --promt: no such flag; did you mean --prompt?\n"},
       {{"inspect"}, "error: duet inspect: PATH is missing; see duet inspect --help\n"},
       {{"inspect", "junk.safetensors"}, "error: junk.safetensors: ..."},
+      {{"inspect", "text.txt"},
+       "error: text.txt: got a text file that begins with \"Line 0: the quick brown \", expected a "
+       "run, a checkpoint, a .safetensors file or a tokenizer.json; ..."},
+      {{"inspect", "old/step_00000010"},
+       "error: old/step_00000010/manifest.json: missing: the checkpoint is damaged or ..."},
       {{"inspect", "weights.bin"}, "error: weights.bin: ..."},
       {{"inspect", "/dev/zero"}, "error: /dev/zero: not a regular file: got a device, ..."},
       {{"inspect", "."}, "error: .: ..."},
@@ -77,6 +102,10 @@ TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
       {{"tokenize", "--tokenizer", "gone.json"}, "error: gone.json: ..."},
       {{"doctor", "--fix"}, "error: --fix: no such flag; see duet doctor --help\n"},
   };
+  fs::create_directory(directory_ / "gpt2");
+  fs::create_directories(directory_ / "old/step_00000010");
+  write("gpt2/model.safetensors", safetensors_of("transformer.h.0.attn.c_attn.weight"));
+  write("llama.safetensors", safetensors_of("model.layers.0.self_attn.q_proj.weight"));
   const auto before = snapshot(directory_);
   for (const Misuse& row : rows) {
     std::string command;
@@ -171,6 +200,21 @@ TEST_F(UsageTest, ClosedDescriptorsDoNotReceiveFiles) {
   const Ended ended = duet({"doctor"}, {{}, closed_out, {}});
   EXPECT_EQ(ended.code, 1);
   EXPECT_NE(ended.err.find("standard output: cannot write"), std::string::npos) << ended.err;
+  const auto full_out = [] {
+    const int full = open("/dev/full", O_WRONLY);
+    dup2(full, 1);
+    close(full);
+  };
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"doctor"},
+                                                  {"--help"},
+                                                  {"--version"},
+                                                  {"train", "--help"},
+                                                  {"train", "--print-config"},
+                                                  {"tokenize", "--tokenizer", "byte"}}) {
+    const Ended full = duet(command, {"text", full_out, {}});
+    EXPECT_EQ(full.code, 1) << command[0];
+    EXPECT_EQ(full.err, "error: standard output: cannot write: No space left on device\n");
+  }
   const auto closed_in = [] { close(0); };
   EXPECT_EQ(duet({"tokenize", "--tokenizer", "byte"}, {{}, closed_in, {}}).code, 1);
   const auto closed_err = [] { close(2); };

@@ -31,7 +31,7 @@ struct TestConsole {
     EXPECT_EQ(pipe(ends), 0);
     config.run.log_interval = 10;
     ConsoleOptions options;
-    options.fd = ends[1];
+    options.fd = options.error_fd = ends[1];
     options.live = live;
     options.clock = [this] { return now; };
     options.columns = [this] { return columns; };
@@ -113,6 +113,49 @@ TEST(Console, AReaderThatLeftDoesNotStopTheRun) {
   close(t.ends[0]);
   for (int i = 1; i <= 10; ++i) t.step(i, 0.05);
   signal(SIGPIPE, before);
+}
+
+TEST(Console, TheEndIsNamedByItsSignal) {
+  TestConsole t;
+  TrainResult result;
+  result.signal = SIGTERM;
+  result.step = 7;
+  t.console->finish(result);
+  result.signal = SIGINT;
+  t.console->finish(result);
+  const std::string text = t.text();
+  EXPECT_NE(text.find("stopped by SIGTERM after step 7"), std::string::npos) << text;
+  EXPECT_NE(text.find("stopped by SIGINT after step 7"), std::string::npos) << text;
+}
+
+// Every row ends at the same border, however long the paths and in whatever script.
+TEST(Console, TheBoxHoldsLongPaths) {
+  for (const std::string& part :
+       {std::string("directory/"), std::string("\xC3\xA4\xE2\x82\xAC/")}) {
+    std::string path = "/home/me/";
+    while (path.size() < 300) path += part;
+    ResolvedConfig config = resolve_config({"", {{"data", FlagText{path + "book.txt"}, "--data"}}});
+    config.run.val_data = config.run.out_dir = path + "val.txt";
+    StartReport start;
+    start.model = config.run.model;
+    start.device = "cpu";
+    start.train_tokens = 123'456'789;
+    start.val_tokens = 12'345'678;
+    start.resumed_from = path + "step_00000200";
+    const auto lines = start_box(config, start, "chosen");
+    const auto characters = [](const std::string& line) {
+      return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+    };
+    std::string all;
+    for (const std::string& line : lines) {
+      all += line + "\n";
+      EXPECT_EQ(characters(line), characters(lines.front())) << line;
+    }
+    for (const char* words :
+         {"/home/me/", "...", "book.txt: 123,456,789 tokens", "step_00000200"}) {
+      EXPECT_NE(all.find(words), std::string::npos) << words << "\n" << all;
+    }
+  }
 }
 
 TEST(Console, HintsNameLikelyMistakes) {

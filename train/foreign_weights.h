@@ -1,0 +1,13 @@
+// Weights of other programs: recognized by the names of their tensors, so that a refusal can say
+// what the file is.
+#pragma once
+
+#include "runtime/safetensors.h"
+
+namespace duet {
+
+// Throws Error(file) naming the layout when the file holds none of Duet's names and those of a
+// layout that we know.
+void refuse_foreign(const SafetensorsFile& file);
+
+}  // namespace duet
