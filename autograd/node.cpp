@@ -42,6 +42,7 @@ class AccumulateGrad final : public Node {
     const Tensor& g = grad_outputs[0];
     if (!leaf->grad.defined()) {
       leaf->grad = is_exclusive(g) ? g.detach() : clone(g);
+      leaf->grad.storage()->mark(MemoryKind::gradients);
     } else {
       accumulate(leaf->grad, g.storage() == leaf->grad.storage() ? clone(g) : g);
     }

@@ -34,6 +34,7 @@ void SavedTensor::assign(Tensor t, bool own_output) {
   own_output_ = own_output;
   if (!was_defined_) return;
   version_ = t.version();
+  t.storage()->mark(MemoryKind::saved);
   live_bytes += t.nbytes();
   tensor_ = std::move(t);
 }

@@ -34,6 +34,7 @@ Transformer::Transformer(const ModelConfig& config, DType dtype, Device device)
     : config_(config), dtype_(dtype), device_(device) {
   validate(config);
   const TensorOptions options{dtype, device};
+  const MemoryKindScope kind(MemoryKind::parameters);
   const bool gpt2 = config.family == Family::gpt2;
   {
     const MemoryScope scope("embedding");

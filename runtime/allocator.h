@@ -12,6 +12,14 @@
 
 namespace duet {
 
+// What keeps a source from giving more: "address-space limit (ulimit -v)", of which so much is
+// free.
+struct SourceLimit {
+  std::string name;
+  std::size_t total = 0;  // 0 if unknown
+  std::size_t free = 0;
+};
+
 // Where bytes come from: the host, a GPU, nowhere (meta), or a failing fake in tests.
 class RawSource {
  public:
@@ -26,8 +34,8 @@ class RawSource {
   // If not 0: deallocate() also takes a part of what allocate() gave, when the part begins and ends
   // at multiples of this many bytes.
   virtual std::size_t part_bytes() const noexcept { return 0; }
-  virtual std::size_t total_bytes() const noexcept = 0;  // of the device; 0 if unknown
-  virtual std::size_t free_bytes() const noexcept = 0;   // 0 if unknown
+  // The tightest one, for messages.
+  virtual SourceLimit limit() const { return {}; }
 };
 
 struct Block;  // caching_allocator.h
@@ -42,10 +50,11 @@ struct MemoryStats {
   std::uint64_t raw_allocations = 0;  // calls that had to ask the source
 };
 
-// Live bytes of one memory scope, without those of the scopes inside it.
+// Live bytes of one kind in one memory scope, without those of the scopes inside it.
 struct MemoryOwner {
   std::string path;  // "blocks.3.attn"; "" for blocks made outside any scope
   std::size_t bytes = 0;
+  MemoryKind kind = MemoryKind::temporary;
 };
 
 class Allocator {
@@ -61,12 +70,15 @@ class Allocator {
   virtual Block* allocate(std::size_t bytes) = 0;
   virtual void deallocate(Block* block) noexcept = 0;
   virtual void* data(const Block* block) const noexcept = 0;
+  // A block turned out to be a gradient, or is kept for backward. Only temporary blocks change
+  // their kind: a weight that an op saves stays a weight.
+  virtual void mark(Block* block, MemoryKind kind) noexcept = 0;
   // Gives every wholly free segment back to the source.
   virtual void empty_cache() noexcept = 0;
   virtual MemoryStats stats() const = 0;
   virtual void reset_peak() = 0;
-  // The scopes with the most live bytes, largest first, at most `count`: now, and at the moment
-  // when `allocated` was at its peak.
+  // The scopes (by kind) with the most live bytes, largest first, at most `count`: now, and at the
+  // moment when `allocated` was at its peak.
   virtual std::vector<MemoryOwner> largest_owners(std::size_t count) const = 0;
   virtual std::vector<MemoryOwner> peak_owners(std::size_t count) const = 0;
   // Caps `reserved`; 0 lifts the cap. Gives cached blocks back if they exceed it.

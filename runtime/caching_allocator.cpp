@@ -43,7 +43,8 @@ Block* CachingAllocator::allocate(std::size_t bytes) {
   if (rest != nullptr) bins.insert(split(block, size, rest));
   block->free = false;
   block->owner = owner;
-  owners_[owner] += size;
+  block->kind = current_memory_kind();
+  bytes_of(owners_, block) += size;
   ++stats_.allocations;
   stats_.allocated += size;
   highest_allocated_ = std::max(highest_allocated_, stats_.allocated);
@@ -58,7 +59,7 @@ void CachingAllocator::deallocate(Block* block) noexcept {
   const std::lock_guard lock(mutex_);
   if (std::exchange(at_peak_, false))
     std::copy(owners_.begin(), owners_.end(), peak_owners_.begin());
-  owners_[block->owner] -= block->size;
+  bytes_of(owners_, block) -= block->size;
   stats_.allocated -= block->size;
   BlockBins& bins = pool(block);
   block->free = true;
@@ -71,6 +72,14 @@ void CachingAllocator::deallocate(Block* block) noexcept {
     block = merge(block, right);
   }
   bins.insert(block);
+}
+
+void CachingAllocator::mark(Block* block, MemoryKind kind) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (block->kind != MemoryKind::temporary) return;
+  bytes_of(owners_, block) -= block->size;
+  block->kind = kind;
+  bytes_of(owners_, block) += block->size;
 }
 
 // A free block of at least `size` bytes from the source, or null.

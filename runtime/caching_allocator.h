@@ -14,8 +14,9 @@
 //     alternating shapes cannot pile up caches that fit neither.
 //  8. Where the source refuses, or the limit does: ask for the bare size; give everything unused
 //     back, parts of segments too if the source takes parts; ask again; then throw.
-//  9. Every block belongs to the memory scope it was made in; live bytes are counted per scope, now
-//     and at the peak.
+//  9. Every block belongs to the memory scope it was made in and is of a kind (parameters, saved
+//  for
+//     backward, ...); live bytes are counted per scope and kind, now and at the peak.
 // 10. Decisions follow from the order of calls alone, never from addresses or time: a step on
 //     `meta` makes the same decisions as one on a device.
 #pragma once
@@ -40,6 +41,7 @@ struct Block {
   Block* bin_previous = nullptr;  // neighbours in the bin, while free
   Block* bin_next = nullptr;
   ScopeId owner = 0;
+  MemoryKind kind = MemoryKind::temporary;
   bool free = false;
   bool small = false;  // of the small pool
 };
@@ -82,6 +84,7 @@ class CachingAllocator final : public Allocator {
   Block* allocate(std::size_t bytes) override;
   void deallocate(Block* block) noexcept override;
   void* data(const Block* block) const noexcept override { return block->data; }
+  void mark(Block* block, MemoryKind kind) noexcept override;
   void empty_cache() noexcept override;
   MemoryStats stats() const override;
   void reset_peak() override;
@@ -111,8 +114,14 @@ class CachingAllocator final : public Allocator {
   std::deque<Block> records_;
   Block* spare_records_ = nullptr;
   MemoryStats stats_;
-  std::size_t highest_allocated_ = 0;              // ever; reset_peak() does not forget it
-  std::vector<std::size_t> owners_, peak_owners_;  // live bytes by scope
+  std::size_t highest_allocated_ = 0;  // ever; reset_peak() does not forget it
+  // Live bytes, by scope and kind.
+  using Owners = std::vector<std::array<std::size_t, kMemoryKinds>>;
+  static std::size_t& bytes_of(Owners& owners, const Block* block) noexcept {
+    return owners[block->owner][static_cast<std::size_t>(block->kind)];
+  }
+  static std::vector<MemoryOwner> list(const Owners& owners);
+  Owners owners_, peak_owners_;
   bool at_peak_ = false;
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <utility>
 
 #include "runtime/caching_allocator.h"
 #include "runtime/error.h"
@@ -10,22 +11,12 @@
 namespace duet {
 namespace {
 
-constexpr std::size_t kOwnersShown = 5;
+constexpr std::size_t kOwnersShown = 10;
 
 void keep_largest(std::vector<MemoryOwner>& owners, std::size_t count) {
   std::stable_sort(owners.begin(), owners.end(),
                    [](const MemoryOwner& a, const MemoryOwner& b) { return a.bytes > b.bytes; });
   if (owners.size() > count) owners.resize(count);
-}
-
-std::vector<MemoryOwner> owners_of(const std::vector<std::size_t>& bytes_by_scope) {
-  std::vector<MemoryOwner> owners;
-  for (std::size_t id = 0; id < bytes_by_scope.size(); ++id) {
-    if (bytes_by_scope[id] > 0) {
-      owners.push_back({scope_path(static_cast<ScopeId>(id)), bytes_by_scope[id]});
-    }
-  }
-  return owners;
 }
 
 // "blocks.3.attn" -> "blocks.*.attn": what matters is the kind of layer.
@@ -47,23 +38,89 @@ std::string shown_path(const std::string& path) {
   return path.empty() ? "(outside any scope)" : printable(path);
 }
 
-const char* recompute_advice(const std::string& largest) {
-  if (largest.find("attn") != std::string::npos) return "attn";
-  return largest.find("mlp") != std::string::npos ? "mlp" : "block";
+// Live bytes of one kind of memory.
+struct KindTotal {
+  MemoryKind kind;
+  std::size_t bytes = 0;
+  std::size_t owners = 0;
+};
+
+// ";\n  saved for backward 24.0 MiB: blocks.*.attn 20.0 MiB, head 4.00 MiB" per kind, largest
+// first.
+std::string owner_lines(const std::vector<MemoryOwner>& owners) {
+  std::vector<KindTotal> totals;
+  for (std::size_t k = 0; k < kMemoryKinds; ++k) totals.push_back({static_cast<MemoryKind>(k)});
+  for (const MemoryOwner& owner : owners) {
+    KindTotal& total = totals[static_cast<std::size_t>(owner.kind)];
+    total.bytes += owner.bytes;
+    ++total.owners;
+  }
+  std::stable_sort(totals.begin(), totals.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::vector<MemoryOwner> largest = owners;
+  keep_largest(largest, kOwnersShown);
+  std::string text;
+  for (const KindTotal& total : totals) {
+    if (total.bytes == 0) continue;
+    text += concat(";\n  ", name(total.kind), ' ', format_bytes(total.bytes));
+    std::size_t shown = 0;
+    for (const MemoryOwner& owner : largest) {
+      if (owner.kind != total.kind) continue;
+      text += concat(shown++ == 0 ? ": " : ", ", shown_path(owner.path), ' ',
+                     format_bytes(owner.bytes));
+    }
+    if (const std::size_t more = total.owners - shown; more > 0 && shown > 0) {
+      text += concat(" and ", more, " more");
+    }
+  }
+  return text;
+}
+
+// What holds most of the memory decides what helps.
+std::string advice(const std::vector<MemoryOwner>& owners) {
+  std::size_t of_model = 0, of_batch = 0;
+  const MemoryOwner* largest = nullptr;  // of what depends on the batch
+  for (const MemoryOwner& owner : owners) {
+    const bool batch = owner.kind == MemoryKind::temporary || owner.kind == MemoryKind::saved;
+    (batch ? of_batch : of_model) += owner.bytes;
+    if (batch && (largest == nullptr || owner.bytes > largest->bytes)) largest = &owner;
+  }
+  if (of_model > of_batch) {
+    return "try a smaller model (n_layer, n_embd): its weights, gradients and moments hold most";
+  }
+  const std::string path = largest == nullptr ? "" : largest->path;
+  const char* recompute = path.find("attn") != std::string::npos  ? "attn"
+                          : path.find("mlp") != std::string::npos ? "mlp"
+                                                                  : "block";
+  return concat(
+      "try a smaller batch_size (gradient_accumulation_steps keeps the tokens per step), ",
+      "a smaller block_size, or --recompute ", recompute);
 }
 
 }  // namespace
 
+std::vector<MemoryOwner> CachingAllocator::list(const Owners& all) {
+  std::vector<MemoryOwner> owners;
+  for (std::size_t id = 0; id < all.size(); ++id) {
+    for (std::size_t k = 0; k < kMemoryKinds; ++k) {
+      if (all[id][k] == 0) continue;
+      owners.push_back(
+          {scope_path(static_cast<ScopeId>(id)), all[id][k], static_cast<MemoryKind>(k)});
+    }
+  }
+  return owners;
+}
+
 std::vector<MemoryOwner> CachingAllocator::largest_owners(std::size_t count) const {
   const std::lock_guard lock(mutex_);
-  std::vector<MemoryOwner> owners = owners_of(owners_);
+  std::vector<MemoryOwner> owners = list(owners_);
   keep_largest(owners, count);
   return owners;
 }
 
 std::vector<MemoryOwner> CachingAllocator::peak_owners(std::size_t count) const {
   const std::lock_guard lock(mutex_);
-  std::vector<MemoryOwner> owners = owners_of(at_peak_ ? owners_ : peak_owners_);
+  std::vector<MemoryOwner> owners = list(at_peak_ ? owners_ : peak_owners_);
   keep_largest(owners, count);
   return owners;
 }
@@ -72,27 +129,20 @@ void CachingAllocator::throw_out_of_memory(std::size_t bytes) const {
   std::string text = concat(name_, " out of memory: asked for ", format_bytes(bytes), " in ",
                             shown_path(scope_path(current_scope())), "; ");
   if (limit_ != 0) text += concat(format_bytes(limit_), " limit, ");
-  if (const std::size_t total = source_->total_bytes(); total != 0) {
-    text += concat(format_bytes(total), " total, ", format_bytes(source_->free_bytes()), " free, ");
+  if (const SourceLimit limit = source_->limit(); limit.total != 0) {
+    text += concat(format_bytes(limit.total), ' ', limit.name, ", ", format_bytes(limit.free),
+                   " of it free, ");
   }
   text += concat(format_bytes(stats_.allocated), " live, ",
                  format_bytes(stats_.reserved - stats_.allocated), " cached in pieces of at most ",
                  format_bytes(std::max(small_.largest(), large_.largest())));
-  std::map<std::string, std::size_t> kinds;
-  for (const MemoryOwner& owner : owners_of(owners_)) {
-    kinds[without_indices(owner.path)] += owner.bytes;
+  std::map<std::pair<std::string, MemoryKind>, std::size_t> kinds;
+  for (const MemoryOwner& owner : list(owners_)) {
+    kinds[{without_indices(owner.path), owner.kind}] += owner.bytes;
   }
-  std::vector<MemoryOwner> largest;
-  for (const auto& [path, held] : kinds) largest.push_back({path, held});
-  keep_largest(largest, kOwnersShown);
-  for (std::size_t i = 0; i < largest.size(); ++i) {
-    text += concat(i == 0 ? ";\n  largest live scopes: " : ", ", shown_path(largest[i].path), ' ',
-                   format_bytes(largest[i].bytes));
-  }
-  text += concat(";\n  try a smaller batch_size (gradient_accumulation_steps keeps the tokens per ",
-                 "step), a smaller block_size, or --recompute ",
-                 recompute_advice(largest.empty() ? "" : largest.front().path));
-  throw Error(ErrorKind::memory, text);
+  std::vector<MemoryOwner> owners;
+  for (const auto& [key, held] : kinds) owners.push_back({key.first, held, key.second});
+  throw Error(ErrorKind::memory, concat(text, owner_lines(owners), ";\n  ", advice(owners)));
 }
 
 }  // namespace duet

@@ -1,5 +1,6 @@
 #include "runtime/memory_scope.h"
 
+#include <array>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -9,6 +10,7 @@ namespace duet {
 namespace {
 
 thread_local ScopeId current = 0;
+thread_local MemoryKind current_kind = MemoryKind::temporary;
 
 // Every path ever entered. Grows with the number of distinct layer names, not with time.
 struct Registry {
@@ -34,6 +36,16 @@ Registry& registry() {
 }
 
 }  // namespace
+
+std::string_view name(MemoryKind kind) {
+  constexpr std::array<std::string_view, kMemoryKinds> kNames{
+      "temporary", "parameters", "gradients", "optimizer", "saved for backward"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+MemoryKind current_memory_kind() { return current_kind; }
+MemoryKindScope::MemoryKindScope(MemoryKind kind) : previous_(std::exchange(current_kind, kind)) {}
+MemoryKindScope::~MemoryKindScope() { current_kind = previous_; }
 
 ScopeId current_scope() { return current; }
 

@@ -1,4 +1,5 @@
-// Who allocates what: nested names that follow the parameters' dotted paths.
+// Who allocates what, and for what: nested names that follow the parameters' dotted paths, and the
+// kind of memory.
 //
 //   MemoryScope scope("attn");   // inside "blocks.3": blocks now belong to "blocks.3.attn"
 //
@@ -6,6 +7,7 @@
 // backward can re-enter it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,6 +15,24 @@
 namespace duet {
 
 using ScopeId = std::uint32_t;  // 0 is the root, whose path is ""
+
+enum class MemoryKind : std::uint8_t { temporary, parameters, gradients, optimizer, saved };
+inline constexpr std::size_t kMemoryKinds = 5;
+std::string_view name(MemoryKind kind);  // "saved for backward" for saved
+
+MemoryKind current_memory_kind();  // of blocks made now; temporary unless a scope says otherwise
+
+// Blocks are of this kind until the end of the C++ block.
+class MemoryKindScope {
+ public:
+  explicit MemoryKindScope(MemoryKind kind);
+  ~MemoryKindScope();
+  MemoryKindScope(const MemoryKindScope&) = delete;
+  MemoryKindScope& operator=(const MemoryKindScope&) = delete;
+
+ private:
+  MemoryKind previous_;
+};
 
 ScopeId current_scope();
 std::string scope_path(ScopeId id);

@@ -11,8 +11,6 @@ class MetaSource final : public RawSource {
   void* allocate(std::size_t bytes) noexcept override;
   void deallocate(void*, std::size_t) noexcept override {}
   std::size_t part_bytes() const noexcept override;
-  std::size_t total_bytes() const noexcept override { return 0; }
-  std::size_t free_bytes() const noexcept override { return 0; }
 
  private:
   std::uintptr_t next_ = std::uintptr_t{1} << 40;  // no address is given twice

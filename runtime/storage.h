@@ -18,6 +18,7 @@ class Storage {
 
   void* data() const { return allocator(device_).data(block_); }
   std::size_t bytes() const { return bytes_; }
+  void mark(MemoryKind kind) { allocator(device_).mark(block_, kind); }  // see Allocator::mark
   Device device() const { return device_; }
 
   // Counts in-place writes through any tensor on this storage; autograd compares it to notice that

@@ -68,6 +68,7 @@ AdamW::AdamW(std::vector<NamedTensor> tensors, const AdamWOptions& options)
         "adamw: weight_decay is out of range: got ", options.weight_decay,
         ", expected 0 or a positive number");
   const MemoryScope scope("optimizer");
+  const MemoryKindScope kind(MemoryKind::optimizer);
   for (const NamedTensor& t : tensors_) {
     const Tensor& w = t.value;
     check(w.is_contiguous(), ErrorKind::internal, "adamw: ", t.name, " has gaps: strides ",

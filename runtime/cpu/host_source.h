@@ -14,8 +14,7 @@ class HostSource final : public RawSource {
   void* allocate(std::size_t bytes) noexcept override;
   void deallocate(void* data, std::size_t bytes) noexcept override;
   std::size_t part_bytes() const noexcept override { return kHostPart; }
-  std::size_t total_bytes() const noexcept override;
-  std::size_t free_bytes() const noexcept override;
+  SourceLimit limit() const override;
 
  private:
   std::size_t given_ = 0;      // bytes given and not yet back

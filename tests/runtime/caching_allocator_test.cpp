@@ -132,6 +132,7 @@ TEST(CachingAllocator, OutOfMemoryNamesEverything) {
   for (const char* layer : {"0", "1"}) {
     const MemoryScope outer("blocks"), inner(layer), attn("attn");
     blocks.push_back(f.memory.allocate(12 * kMiB));
+    f.memory.mark(blocks.back(), MemoryKind::saved);
   }
   {
     const MemoryScope outer("head");
@@ -142,7 +143,8 @@ TEST(CachingAllocator, OutOfMemoryNamesEverything) {
   EXPECT_EQ(error_of(ErrorKind::memory, [&] { f.memory.allocate(100 * kMiB); }),
             "fake out of memory: asked for 100 MiB in mlp; 64.0 MiB limit, 30.0 MiB live, 0 B "
             "cached in pieces of at most 0 B;\n"
-            "  largest live scopes: blocks.*.attn 24.0 MiB, head 6.00 MiB;\n"
+            "  saved for backward 24.0 MiB: blocks.*.attn 24.0 MiB;\n"
+            "  temporary 6.00 MiB: head 6.00 MiB;\n"
             "  try a smaller batch_size (gradient_accumulation_steps keeps the tokens per step), "
             "a smaller block_size, or --recompute attn");
   const auto owners = f.memory.largest_owners(2);
@@ -152,6 +154,33 @@ TEST(CachingAllocator, OutOfMemoryNamesEverything) {
   for (Block* b : blocks) f.memory.deallocate(b);
   EXPECT_TRUE(f.memory.largest_owners(9).empty());
   EXPECT_EQ(f.memory.peak_owners(9).size(), 3U);
+}
+
+// C37: ten owners, under the kind of memory that they are.
+TEST(CachingAllocator, OutOfMemoryGroupsTheTenLargestOwnersByKind) {
+  Fixture f;
+  f.memory.set_limit(100 * kMiB);
+  std::vector<Block*> blocks;
+  const auto hold = [&](MemoryKind kind, const char* name, std::size_t mib) {
+    const MemoryKindScope of_kind(kind);
+    const MemoryScope scope(name);
+    blocks.push_back(f.memory.allocate(mib * kMiB));
+  };
+  hold(MemoryKind::parameters, "embedding", 20);
+  hold(MemoryKind::parameters, "head", 3);
+  hold(MemoryKind::gradients, "embedding", 19);
+  hold(MemoryKind::optimizer, "optimizer", 40);
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) hold(MemoryKind::saved, name, 2);
+  f.memory.mark(blocks.front(), MemoryKind::saved);  // a weight that an op saves stays a weight
+  const std::string text = error_of(ErrorKind::memory, [&] { f.memory.allocate(90 * kMiB); });
+  expect_in(
+      ";\n  optimizer 40.0 MiB: optimizer 40.0 MiB"
+      ";\n  parameters 23.0 MiB: embedding 20.0 MiB, head 3.00 MiB"
+      ";\n  gradients 19.0 MiB: embedding 19.0 MiB"
+      ";\n  saved for backward 14.0 MiB: a 2.00 MiB, b 2.00 MiB, c 2.00 MiB, d 2.00 MiB, "
+      "e 2.00 MiB, f 2.00 MiB and 1 more;\n  try a smaller model (n_layer, n_embd): ",
+      text);
+  for (Block* b : blocks) f.memory.deallocate(b);
 }
 
 TEST(CachingAllocator, PeakRemembersItsOwners) {
@@ -407,16 +436,16 @@ TEST(CachingAllocator, SteadyStepsTakeNoPageFaults) {
 
 TEST(HostSource, KnowsTheMachineAndGivesPartsBack) {
   HostSource source;
-  EXPECT_GT(source.total_bytes(), 0U);
-  EXPECT_GT(source.free_bytes(), 0U);
-  EXPECT_LE(source.free_bytes(), source.total_bytes());
+  EXPECT_GT(source.limit().total, 0U);
+  EXPECT_GT(source.limit().free, 0U);
+  EXPECT_LE(source.limit().free, source.limit().total);
   EXPECT_EQ(source.allocate(std::size_t{1} << 60), nullptr);
   // Never written, so the machine still calls it free; given all the same.
   std::vector<void*> given;
-  const std::size_t half = source.free_bytes() / 2 / (2 * kMiB) * (2 * kMiB);
+  const std::size_t half = source.limit().free / 2 / (2 * kMiB) * (2 * kMiB);
   for (void* p = source.allocate(half); p != nullptr; p = source.allocate(half)) {
     given.push_back(p);
-    ASSERT_LE(given.size() * half, source.total_bytes());
+    ASSERT_LE(given.size() * half, source.limit().total);
   }
   EXPECT_GE(given.size(), 1U);
   for (void* p : given) source.deallocate(p, half);

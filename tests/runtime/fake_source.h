@@ -46,8 +46,6 @@ class FakeSource final : public RawSource {
     if (end < segment_end) held_[end] = segment_end;
   }
   std::size_t part_bytes() const noexcept override { return part_; }
-  std::size_t total_bytes() const noexcept override { return 0; }
-  std::size_t free_bytes() const noexcept override { return 0; }
 
   std::size_t held_bytes() const {
     std::size_t bytes = 0;

@@ -270,6 +270,29 @@ TEST_F(TrainCommandTest, LostOutputAndOddSurroundingsDoNotMatter) {
   }
 }
 
+// The address space ends (ulimit -v) in the plan, or later in an allocation: always one
+// message that names the limit, and nothing left behind.
+TEST_F(TrainCommandTest, AnAddressSpaceLimitIsNamed) {
+  int refused = 0;
+  for (const rlim_t mib : {90, 130, 170, 190}) {
+    const auto limited = [mib] {
+      const rlimit limit{mib << 20, mib << 20};
+      setrlimit(RLIMIT_AS, &limit);
+    };
+    const auto before = snapshot(directory_);
+    const Ended ended = duet(training("run", {"--n_embd", "512", "--batch_size", "8", "--threads",
+                                              "1", "--max_iters", "1", "--eval_iters", "1"}),
+                             {{}, limited, {}});
+    if (ended.code == 0) break;
+    SCOPED_TRACE(mib);
+    ++refused;
+    EXPECT_EQ(ended.code, 3) << ended.err;
+    EXPECT_NE(ended.err.find("address-space limit (ulimit -v)"), std::string::npos) << ended.err;
+    EXPECT_EQ(snapshot(directory_), before);
+  }
+  EXPECT_GT(refused, 2);
+}
+
 TEST_F(TrainCommandTest, AnUnwritablePlaceIsRefusedBeforeTraining) {
   write("file", "x");
   const Ended blocked = duet(training("file/run"));
