@@ -19,7 +19,7 @@ Tensor append(const Tensor& store, std::int64_t position, const Tensor& x) {
 
 Attention::Attention(const ModelConfig& config, std::int64_t layer, const TensorOptions& options,
                      const CouplingNet& shared_net)
-    : n_head(config.n_head),
+    : n_head(config.query_heads()),
       n_kv_head(config.kv_heads()),
       head_dim(config.head_dim()),
       coupling_rope(config.coupling_rope) {
@@ -36,16 +36,18 @@ Attention::Attention(const ModelConfig& config, std::int64_t layer, const Tensor
   }
   {
     const MemoryScope scope("o_proj");
-    o_proj = Linear(q_rows, config.n_embd, config.bias, options);
+    o_proj = Linear(config.n_head * head_dim, config.n_embd, config.bias, options);
   }
   if (config.is_coupled(layer)) {
     const MemoryScope scope("coupling");
     coupling = Coupling(config, n_kv_head, head_dim, options, shared_net);
   }
+  const MemoryScope scope("diff");
+  scorer = Scorer(config, layer, options);
 }
 
 Tensor Attention::operator()(const Tensor& x, const Tensor& rotation, KvCache::Layer* cache,
-                             std::int64_t position) const {
+                             std::int64_t position, AttentionCapture* capture) const {
   const std::int64_t b = x.size(0);
   const std::int64_t t = x.size(1);
   Tensor q, k, v;  // [B, T, Hq | Hkv, D]
@@ -69,7 +71,7 @@ Tensor Attention::operator()(const Tensor& x, const Tensor& rotation, KvCache::L
     k = append(cache->k, position, k);
     v = append(cache->v, position, v);
   }
-  const Tensor out = reshape(attention(q, k, v), {b, t, n_head * head_dim});
+  const Tensor out = scorer(x, q, k, v, capture);
   const MemoryScope scope("o_proj");
   return o_proj(out);
 }

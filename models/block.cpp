@@ -47,7 +47,10 @@ Tensor Block::attn_branch(const Tensor& x, const Tensor& rotation,
     h = attn_norm(x);
   }
   const MemoryScope scope("attn");
-  return model_dropout(attn(h, rotation), dropout, layer, kUseDropoutAttention, context);
+  AttentionCapture* const capture =
+      context.capture == nullptr ? nullptr : &context.capture->attention.emplace_back();
+  return model_dropout(attn(h, rotation, nullptr, 0, capture), dropout, layer, kUseDropoutAttention,
+                       context);
 }
 
 Tensor Block::mlp_branch(const Tensor& x, const ForwardContext& context) const {

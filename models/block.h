@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/attention.h"
+#include "models/capture.h"
 #include "models/config.h"
 #include "models/mlp.h"
 #include "models/norm.h"
@@ -12,8 +13,9 @@ namespace duet {
 struct ForwardContext {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
-  std::uint16_t micro = 0;  // micro-batch within the step
-  bool training = false;    // dropout acts
+  std::uint16_t micro = 0;            // micro-batch within the step
+  bool training = false;              // dropout acts
+  ForwardCapture* capture = nullptr;  // for diagnostics: gets what every layer scores and returns
 };
 
 // Dropout where nanoGPT has it: after the embedding, after attention's and the MLP's output

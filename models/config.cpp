@@ -61,6 +61,13 @@ void validate_shape(const ModelConfig& c) {
   check(c.n_head % c.kv_heads() == 0, ErrorKind::usage,
         "n_kv_head: does not divide n_head: got n_kv_head ", c.n_kv_head, " and n_head ", c.n_head,
         ", expected a divisor of ", c.n_head);
+  if (c.scoring == Scoring::diff) {
+    check(c.n_head % 2 == 0, ErrorKind::usage, "n_head: scoring diff pairs the heads: got n_head ",
+          c.n_head, ", expected an even number; or use scoring diff-v2");
+    check(c.kv_heads() % 2 == 0, ErrorKind::usage,
+          "n_kv_head: scoring diff pairs the key heads too: got n_kv_head ", c.kv_heads(),
+          ", expected an even divisor of n_head ", c.n_head, "; or use scoring diff-v2");
+  }
   check(c.family != Family::llama || c.head_dim() % 2 == 0, ErrorKind::usage,
         "n_head: the head width n_embd / n_head must be even, because RoPE rotates pairs: got ",
         c.n_embd, " / ", c.n_head, " = ", c.head_dim(), "; change n_embd or n_head");

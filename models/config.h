@@ -11,6 +11,8 @@ namespace duet {
 
 enum class Family : std::uint8_t { llama, gpt2 };
 enum class Activation : std::uint8_t { swiglu, gelu, gelu_tanh };
+// Scores to values: one softmax map; the difference of two (arXiv 2410.05258); its second version.
+enum class Scoring : std::uint8_t { softmax, diff, diff_v2 };
 enum class CouplingKind : std::uint8_t { none, euler };
 enum class CouplingSharing : std::uint8_t { head, layer, model };
 enum class CouplingDtMode : std::uint8_t { raw, softplus, fixed };
@@ -30,6 +32,7 @@ struct ModelConfig {
   double dropout = 0;
   bool bias = false;
   Activation activation = Activation::swiglu;
+  Scoring scoring = Scoring::softmax;
 
   CouplingKind coupling = CouplingKind::euler;
   std::int64_t coupling_steps = 1;
@@ -44,6 +47,8 @@ struct ModelConfig {
 
   std::int64_t head_dim() const { return n_embd / n_head; }
   std::int64_t kv_heads() const { return n_kv_head == 0 ? n_head : n_kv_head; }
+  // Queries per token: diff_v2 has two for each head.
+  std::int64_t query_heads() const { return scoring == Scoring::diff_v2 ? 2 * n_head : n_head; }
   std::int64_t ff_width() const { return d_ff == 0 ? 4 * n_embd : d_ff; }
   bool is_coupled(std::int64_t layer) const {
     return coupling != CouplingKind::none &&

@@ -32,6 +32,9 @@ inline constexpr EnumTable<Activation, 3> kEnumNames<Activation>{
      {Activation::gelu, "gelu"},
      {Activation::gelu_tanh, "gelu_tanh"}}};
 template <>
+inline constexpr EnumTable<Scoring, 3> kEnumNames<Scoring>{
+    {{Scoring::softmax, "softmax"}, {Scoring::diff, "diff"}, {Scoring::diff_v2, "diff_v2"}}};
+template <>
 inline constexpr EnumTable<CouplingKind, 2> kEnumNames<CouplingKind>{
     {{CouplingKind::none, "none"}, {CouplingKind::euler, "euler"}}};
 template <>

@@ -5,18 +5,21 @@ namespace duet {
 double flops_per_token(const ModelConfig& config, std::int64_t t) {
   const auto c = static_cast<double>(config.n_embd);
   const auto d = static_cast<double>(config.head_dim());
-  const auto q_heads = static_cast<double>(config.n_head);
+  const auto heads = static_cast<double>(config.n_head);
+  const auto q_heads = static_cast<double>(config.query_heads());
   const auto kv_heads = static_cast<double>(config.kv_heads());
   const auto f = static_cast<double>(config.ff_width());
   const auto vocab =
       static_cast<double>(config.valid_vocab == 0 ? config.vocab_size : config.valid_vocab);
   // Weights that a token is multiplied with: one multiply and one add each.
-  const double projections = c * d * (2 * q_heads + 2 * kv_heads);
+  double projections = c * d * (heads + q_heads + 2 * kv_heads);
+  if (config.scoring == Scoring::diff_v2) projections += c * heads;  // lambda
   const double mlp = c * f * (config.activation == Activation::swiglu ? 3 : 2);
   const auto hidden = static_cast<double>(config.coupling_hidden);
   const double coupling = static_cast<double>(config.coupling_steps) * kv_heads * 2 * d * hidden;
   // A token sees (T + 1) / 2 keys on average; q k^T and p v.
-  const double scores = 2 * q_heads * d * (static_cast<double>(t) + 1) / 2;
+  const double value_width = config.scoring == Scoring::diff ? 2 * d : d;
+  const double scores = q_heads * (d + value_width) * (static_cast<double>(t) + 1) / 2;
   double coupled_layers = 0;
   for (std::int64_t i = 0; i < config.n_layer; ++i) coupled_layers += config.is_coupled(i) ? 1 : 0;
   const double multiplies = static_cast<double>(config.n_layer) * (projections + mlp + scores) +

@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kRopeTheta = 10'000;
 constexpr double kInitStd = 0.02;
+constexpr double kLambdaInitStd = 0.1;
 
 // FNV-1a.
 std::uint64_t hash_name(std::string_view name) {
@@ -73,6 +74,8 @@ void Transformer::initialize(std::uint64_t seed) {
       fill(t.value, 0);
     } else if (name.ends_with("coupling.dt")) {
       fill(t.value, coupling_dt_parameter(config_.coupling_dt, config_.coupling_dt_mode));
+    } else if (name.find(".lambda_") != std::string_view::npos && t.value.ndim() == 1) {
+      fill_normal(t.value, init_key(seed, name), 0, kLambdaInitStd);
     } else {
       const bool residual = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
       fill_normal(t.value, init_key(seed, name), 0, residual ? residual_std : kInitStd);
@@ -103,7 +106,10 @@ Tensor Transformer::hidden(const Tensor& ids, const ForwardContext& context) con
   Tensor x = model_dropout(embed(ids, 0), config_.dropout, 0, kUseDropoutEmbedding, context);
   {
     const MemoryScope scope("blocks");
-    for (const Block& block : blocks_) x = block(x, rotation_, context);
+    for (const Block& block : blocks_) {
+      x = block(x, rotation_, context);
+      if (context.capture != nullptr) context.capture->residual.push_back(x);
+    }
   }
   const MemoryScope scope("final_norm");
   return final_norm_(x);
@@ -170,6 +176,16 @@ KvCache Transformer::make_cache(std::int64_t batch) const {
         {Tensor::empty(shape, dtype_, device_), Tensor::empty(shape, dtype_, device_)});
   }
   return cache;
+}
+
+ForwardCapture Transformer::capture(const Tensor& ids) const {
+  check_tokens("ids", ids, 0);
+  const NoGradGuard no_grad;
+  ForwardCapture captured;
+  ForwardContext context;
+  context.capture = &captured;
+  hidden(ids, context);
+  return captured;
 }
 
 std::vector<std::vector<double>> Transformer::coupling_step_sizes() const {

@@ -52,6 +52,9 @@ struct Transformer {
   // An empty cache for `batch` sequences of block_size tokens.
   KvCache make_cache(std::int64_t batch) const;
 
+  // What every layer scores and returns for these ids, [B, T]. No dropout; records no graph.
+  ForwardCapture capture(const Tensor& ids) const;
+
   // Per layer and head; empty without coupling, an empty row for a layer without.
   std::vector<std::vector<double>> coupling_step_sizes() const;
 

@@ -16,12 +16,15 @@ namespace duet {
 // --- Pointwise (ops/pointwise/)
 // -------------------------------------------------------------------
 Tensor add(const Tensor& a, const Tensor& b);  // [*], [*] -> [*], broadcasting
+Tensor sub(const Tensor& a, const Tensor& b);  // [*], [*] -> [*], broadcasting
 Tensor mul(const Tensor& a, const Tensor& b);  // [*], [*] -> [*], broadcasting
 Tensor scale(const Tensor& x, double factor);  // [*] -> [*]
 Tensor silu(const Tensor& x);                  // [*] -> [*]   x * sigmoid(x)
 Tensor gelu(const Tensor& x);                  // [*] -> [*]   x * Phi(x), by erf
 Tensor gelu_tanh(const Tensor& x);             // [*] -> [*]   GPT-2's tanh approximation
 Tensor softplus(const Tensor& x);              // [*] -> [*]   log(1 + exp(x))
+Tensor exp(const Tensor& x);                   // [*] -> [*]   e^x
+Tensor sigmoid(const Tensor& x);               // [*] -> [*]   1 / (1 + exp(-x))
 Tensor swiglu(const Tensor& gate_up);          // [*, 2F] -> [*, F]   silu(gate) * up, gate first
 // Zeroes each element with probability p in [0, 1] and divides the others by 1 - p. The mask is a
 // function of (key, element index) alone; backward draws it again instead of saving it.
@@ -76,6 +79,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});
 // [B, Tq, Hq, D], [B, Tk, Hkv, D], [B, Tk, Hkv, Dv] -> [B, Tq, Hq, Dv]
 
+// The mix of two attention maps (arXiv 2410.05258): a1 - lambda a2, with one lambda, or one per
+// token and head. Saves a2 (which attention keeps anyway) and lambda.
+Tensor diff_combine(const Tensor& a1, const Tensor& a2, const Tensor& lambda);
+// [B, T, H, D], same, [] or [B, T, H] -> [B, T, H, D]
+
 // --- Coupling (models/COUPLINGS of the paper, arXiv 2604.01683)
 // ------------------------------------
 struct CouplingOptions {
@@ -117,7 +125,8 @@ Tensor reshape(const Tensor& x, const Shape& shape);  // one size may be -1; cop
 Tensor transpose(const Tensor& x, int a, int b);      // a view
 Tensor slice(const Tensor& x, int dim, std::int64_t begin, std::int64_t end,
              std::int64_t step = 1);  // a view
-// Three views along `dim`. Unlike three slices, backward writes the gradient once.
+// Two or three views along `dim`. Unlike slices, backward writes the gradient once.
+std::array<Tensor, 2> split(const Tensor& x, int dim, const std::array<std::int64_t, 2>& sizes);
 std::array<Tensor, 3> split(const Tensor& x, int dim, const std::array<std::int64_t, 3>& sizes);
 Tensor cat(const std::vector<Tensor>& parts, int dim);
 Tensor contiguous(const Tensor& x);  // x itself, or a copy without gaps

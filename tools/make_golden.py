@@ -115,6 +115,11 @@ def op_entries():
     yield "transpose", [r(3, 4, 2)], lambda x: x.transpose(0, 1)
     yield "slice", [r(3, 9)], lambda x: x[:, 1:8:2]
     yield "cat", [r(3, 4), r(3, 2)], lambda a, b: torch.cat([a, b], 1)
+    yield "sub", [r(3, 5), r(3, 5)], lambda a, b: a - b
+    yield "exp", [r(3, 17, low=-6, high=6)], torch.exp
+    yield "sigmoid", [r(3, 17, low=-6, high=6)], torch.sigmoid
+    yield "diff_combine", [r(2, 5, 3, 8), r(2, 5, 3, 8), r(())], lambda a, b, l: a - l * b
+    yield "diff_combine_heads", [r(2, 5, 3, 8), r(2, 5, 3, 8), r(2, 5, 3)], lambda a, b, l: a - l[..., None] * b
 
 
 def make_ops():

@@ -80,8 +80,8 @@ std::vector<ConfigKey> make_table() {
       {"dropout", model, NumberKey{at<&M::dropout>(), 0, 1, false, true}, "probability of a zero"},
       {"bias", model, BooleanKey{at<&M::bias>()}, "biases in linear layers and norms", true},
       {"activation", model, choice<&M::activation>(), "of the MLP", true},
-      {"scoring", model, LaterKey{"softmax", "diff and diff-v2 are not in this version"},
-       "attention weights from scores", true},
+      {"scoring", model, choice<&M::scoring>(),
+       "softmax; diff, diff_v2: the difference of two maps", true},
 
       {"coupling", coupling,
        choice<&M::coupling>({{"leapfrog", ""},

@@ -19,6 +19,7 @@ std::string model_words(const ModelConfig& m) {
       fmt::format("{} {} x {} x {} heads, {} {}, block {}, vocabulary {}", enum_name(m.family),
                   m.n_layer, m.n_embd, heads, enum_name(m.activation), m.ff_width(), m.block_size,
                   format_count(m.vocab_size));
+  if (m.scoring != Scoring::softmax) out += fmt::format(", scoring {}", enum_name(m.scoring));
   if (m.valid_vocab > 0 && m.valid_vocab < m.vocab_size) {
     out += fmt::format(" ({} in use)", format_count(m.valid_vocab));
   }

@@ -27,6 +27,7 @@ void visit_fields(auto& config, auto&& f) {
   f("dropout", config.dropout);
   f("bias", config.bias);
   f("activation", config.activation);
+  f("scoring", config.scoring);
   f("coupling", config.coupling);
   f("coupling_steps", config.coupling_steps);
   f("coupling_hidden", config.coupling_hidden);

@@ -138,6 +138,9 @@ HWY_INLINE void gradient(const float* x, const float* dy, float* dx, std::int64_
 void Add(const float* a, const float* b, float* y, std::int64_t n) {
   map2(a, b, y, n, [](V u, V v) HWY_ATTR { return hn::Add(u, v); });
 }
+void Sub(const float* a, const float* b, float* y, std::int64_t n) {
+  map2(a, b, y, n, [](V u, V v) HWY_ATTR { return hn::Sub(u, v); });
+}
 void Mul(const float* a, const float* b, float* y, std::int64_t n) {
   map2(a, b, y, n, [](V u, V v) HWY_ATTR { return hn::Mul(u, v); });
 }
@@ -185,6 +188,7 @@ HWY_AFTER_NAMESPACE();
 namespace duet {
 
 HWY_EXPORT(Add);
+HWY_EXPORT(Sub);
 HWY_EXPORT(Mul);
 HWY_EXPORT(Scale);
 HWY_EXPORT(SiluForward);
@@ -198,6 +202,9 @@ HWY_EXPORT(SwigluGrad);
 
 void add_f32(const float* a, const float* b, float* y, std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(Add)(a, b, y, n);
+}
+void sub_f32(const float* a, const float* b, float* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Sub)(a, b, y, n);
 }
 void mul_f32(const float* a, const float* b, float* y, std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(Mul)(a, b, y, n);

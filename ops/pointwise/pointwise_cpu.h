@@ -7,6 +7,7 @@
 namespace duet {
 
 void add_f32(const float* a, const float* b, float* y, std::int64_t n);
+void sub_f32(const float* a, const float* b, float* y, std::int64_t n);
 void mul_f32(const float* a, const float* b, float* y, std::int64_t n);
 void scale_f32(const float* x, float factor, float* y, std::int64_t n);
 

@@ -1,6 +1,8 @@
 // reshape, transpose, slice, split, cat, contiguous. The views cost nothing; their gradients are
 // views too.
+#include <algorithm>
 #include <optional>
+#include <string>
 
 #include "autograd/op.h"
 #include "ops/check_inputs.h"
@@ -111,29 +113,53 @@ struct Slice {
   }
 };
 
+template <std::size_t N>
 struct Split {
   static constexpr const char* name = "split";
   struct Saved {};
   Shape from;
   int dim;
-  std::array<std::int64_t, 3> sizes;
+  std::array<std::int64_t, N> sizes;
 
-  std::array<Tensor, 3> forward(Saved&, const Tensor& x) const {
-    const std::int64_t a = sizes[0], b = a + sizes[1];
-    return {x.slice_view(dim, 0, a), x.slice_view(dim, a, b), x.slice_view(dim, b, b + sizes[2])};
+  std::array<Tensor, N> forward(Saved&, const Tensor& x) const {
+    std::array<Tensor, N> parts;
+    std::int64_t at = 0;
+    for (std::size_t i = 0; i < N; at += sizes[i++]) {
+      parts[i] = x.slice_view(dim, at, at + sizes[i]);
+    }
+    return parts;
   }
   // dx = the parts' gradients side by side, each written once
   Tensor backward(const Saved&, const std::vector<Tensor>& dy) const {
-    const Tensor& any = dy[0].defined() ? dy[0] : dy[1].defined() ? dy[1] : dy[2];
-    Tensor dx = Tensor::empty(from, any.dtype(), any.device());
+    const auto any =
+        std::find_if(dy.begin(), dy.end(), [](const Tensor& part) { return part.defined(); });
+    Tensor dx = Tensor::empty(from, any->dtype(), any->device());
     std::int64_t at = 0;
-    for (std::size_t i = 0; i < 3; at += sizes[i++]) {
+    for (std::size_t i = 0; i < N; at += sizes[i++]) {
       Tensor window = dx.slice_view(dim, at, at + sizes[i]);
       dy[i].defined() ? copy(window, dy[i]) : fill(window, 0);
     }
     return dx;
   }
 };
+
+template <std::size_t N>
+std::array<Tensor, N> split_into(const Tensor& x, int dim,
+                                 const std::array<std::int64_t, N>& sizes) {
+  check_defined("split", {{"x", x}});
+  const int d = normalize_dim(dim, x.ndim(), "split");
+  bool fits = true;
+  std::int64_t total = 0;
+  std::string words;
+  for (std::size_t i = 0; i < N; ++i) {
+    fits = fits && sizes[i] >= 0;
+    total += sizes[i];
+    words += concat(i == 0 ? "" : (i + 1 < N ? ", " : " and "), sizes[i]);
+  }
+  check(fits && total == x.size(d), ErrorKind::shape, "split: the sizes do not fit: got ", words,
+        ", expected parts of dim ", d, " of ", x.shape());
+  return apply(Split<N>{x.shape(), d, sizes}, x);
+}
 
 struct Cat {
   static constexpr const char* name = "cat";
@@ -191,14 +217,12 @@ Tensor slice(const Tensor& x, int dim, std::int64_t begin, std::int64_t end, std
   return apply(Slice{x.shape(), normalize_dim(dim, x.ndim(), "slice"), begin, end, step}, x);
 }
 
+std::array<Tensor, 2> split(const Tensor& x, int dim, const std::array<std::int64_t, 2>& sizes) {
+  return split_into(x, dim, sizes);
+}
+
 std::array<Tensor, 3> split(const Tensor& x, int dim, const std::array<std::int64_t, 3>& sizes) {
-  check_defined("split", {{"x", x}});
-  const int d = normalize_dim(dim, x.ndim(), "split");
-  const bool fits = sizes[0] >= 0 && sizes[1] >= 0 && sizes[2] >= 0 &&
-                    sizes[0] + sizes[1] + sizes[2] == x.size(d);
-  check(fits, ErrorKind::shape, "split: the sizes do not fit: got ", sizes[0], ", ", sizes[1],
-        " and ", sizes[2], ", expected parts of dim ", d, " of ", x.shape());
-  return apply(Split{x.shape(), d, sizes}, x);
+  return split_into(x, dim, sizes);
 }
 
 Tensor cat(const std::vector<Tensor>& parts, int dim) {

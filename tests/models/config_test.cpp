@@ -88,6 +88,7 @@ void expect_table_round_trips(const std::string& accepted) {
 TEST(Config, EnumWords) {
   expect_table_round_trips<Family>("llama | gpt2");
   expect_table_round_trips<Activation>("swiglu | gelu | gelu_tanh");
+  expect_table_round_trips<Scoring>("softmax | diff | diff_v2");
   expect_table_round_trips<CouplingKind>("none | euler");
   expect_table_round_trips<CouplingSharing>("head | layer | model");
   expect_table_round_trips<CouplingDtMode>("raw | softplus | fixed");
@@ -130,6 +131,12 @@ TEST(Config, EveryRefusalNamesKeyValueAndAcceptedForm) {
       {[](auto& c) { c.dropout = 1; }, "dropout: out of range: got 1, expected 0 <= dropout < 1"},
       {[](auto& c) { c.dropout = NAN; },
        "dropout: out of range: got nan, expected 0 <= dropout < 1"},
+      {[](auto& c) { c.n_head = 1, c.scoring = Scoring::diff; },
+       "n_head: scoring diff pairs the heads: got n_head 1, expected an even number; or use "
+       "scoring diff-v2"},
+      {[](auto& c) { c.n_kv_head = 1, c.scoring = Scoring::diff; },
+       "n_kv_head: scoring diff pairs the key heads too: got n_kv_head 1, expected an even divisor "
+       "of n_head 2; or use scoring diff-v2"},
       {[](auto& c) { c.coupling_steps = 0; },
        "coupling_steps: out of range: got 0, expected an integer from 1 to 64"},
       {[](auto& c) { c.coupling_hidden = 0; },

@@ -51,6 +51,31 @@ TEST(Decode, PrefillEqualsStepByStep) {
   }
 }
 
+TEST(Decode, PrefillEqualsStepByStepInEveryScoring) {
+  for (const Family family : {Family::llama, Family::gpt2}) {
+    for (const Scoring scoring : {Scoring::diff, Scoring::diff_v2}) {
+      for (const std::int64_t kv_heads : {4, 2}) {
+        ModelConfig c = micro(family);
+        c.scoring = scoring;
+        c.n_kv_head = kv_heads;
+        Transformer model(c);
+        model.initialize(1);
+        perturb(model, 0.2);
+        const Tensor ids = make_ids(3, 8, 13);
+        const NoGradGuard no_grad;
+        const Tensor whole = model.logits(ids);
+        ASSERT_GT(max_abs(whole), 0.1);
+        for (const std::vector<std::int64_t>& pieces :
+             {std::vector<std::int64_t>(8, 1), std::vector<std::int64_t>{3, 1, 4}}) {
+          EXPECT_LT(max_difference(decode(model, ids, pieces), whole),
+                    1e-5 * std::max(1.0, max_abs(whole)))
+              << enum_name(family) << ' ' << enum_name(scoring) << " kv heads " << kv_heads;
+        }
+      }
+    }
+  }
+}
+
 // The cache must matter: without the first token the logits of later ones differ.
 TEST(Decode, EarlierTokensAreSeen) {
   for (const Family family : {Family::llama, Family::gpt2}) {

@@ -82,6 +82,22 @@ TEST(Gradient, MatchesWithEveryOption) {
   expect_gradients_match(c);
 }
 
+TEST(Gradient, MatchesInEveryScoring) {
+  for (const Family family : {Family::llama, Family::gpt2}) {
+    for (const Scoring scoring : {Scoring::diff, Scoring::diff_v2}) {
+      for (const std::int64_t kv_heads : {4, 2}) {
+        ModelConfig c = micro(family);
+        c.scoring = scoring;
+        c.n_kv_head = kv_heads;
+        c.coupling_steps = kv_heads;
+        c.dropout = 0.2;
+        SCOPED_TRACE(std::string(enum_name(family)) + ' ' + std::string(enum_name(scoring)));
+        expect_gradients_match(c);
+      }
+    }
+  }
+}
+
 TEST(Gradient, TheCheckCatchesAWrongOne) { expect_gradients_match(micro(Family::llama), 1.001); }
 
 struct Result {
@@ -112,10 +128,12 @@ Result run(ModelConfig config, RecomputeMode mode, bool move_model = false) {
 
 TEST(Gradient, RecomputeModesAgreeBitForBitAndKeepLess) {
   for (const Family family : {Family::llama, Family::gpt2}) {
-    for (const CouplingSharing sharing : {CouplingSharing::head, CouplingSharing::model}) {
+    for (const Scoring scoring : {Scoring::softmax, Scoring::diff, Scoring::diff_v2}) {
       ModelConfig c = micro(family);
       c.dropout = 0.2;
-      c.coupling_sharing = sharing;
+      c.scoring = scoring;
+      c.coupling_sharing =
+          scoring == Scoring::softmax ? CouplingSharing::head : CouplingSharing::model;
       c.coupling_steps = 2;
       const Result none = run(c, RecomputeMode::none);
       std::map<RecomputeMode, std::size_t> saved = {{RecomputeMode::none, none.saved}};

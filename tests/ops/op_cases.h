@@ -8,6 +8,7 @@ namespace duet::test {
 
 std::vector<OpCase> coupling_cases();
 std::vector<OpCase> cross_entropy_cases();
+std::vector<OpCase> diff_combine_cases();
 std::vector<OpCase> embedding_cases();
 std::vector<OpCase> linear_cross_entropy_cases();
 std::vector<OpCase> matmul_cases();
@@ -25,6 +26,7 @@ inline const std::vector<OpCase>& op_cases() {
     for (auto family : {
              coupling_cases,
              cross_entropy_cases,
+             diff_combine_cases,
              embedding_cases,
              linear_cross_entropy_cases,
              matmul_cases,

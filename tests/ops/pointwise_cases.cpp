@@ -1,4 +1,5 @@
-// Rows of ops/pointwise: add, mul, scale, silu, gelu, gelu_tanh, softplus, swiglu, dropout.
+// Rows of ops/pointwise: add, sub, mul, scale, silu, gelu, gelu_tanh, softplus, exp,
+// sigmoid, swiglu, dropout.
 #include <cmath>
 
 #include "tests/ops/op_cases.h"
@@ -32,14 +33,17 @@ OpCase unary(const std::string& name, const Shape& shape, Tensor (*op)(const Ten
   return row;
 }
 
-OpCase binary(const std::string& name, const Shape& a, const Shape& b, bool is_mul) {
+// sign -1: sub, as is_mul is false
+OpCase binary(const std::string& name, const Shape& a, const Shape& b, bool is_mul,
+              double sign = 1) {
   OpCase row;
   row.name = name;
   row.inputs = {a, b};
-  row.call = [is_mul](const Tensors& in) {
-    return Tensors{is_mul ? mul(in[0], in[1]) : add(in[0], in[1])};
+  row.call = [=](const Tensors& in) {
+    if (is_mul) return Tensors{mul(in[0], in[1])};
+    return Tensors{sign > 0 ? add(in[0], in[1]) : sub(in[0], in[1])};
   };
-  row.oracle = [is_mul](const Tensors& in) {
+  row.oracle = [=](const Tensors& in) {
     const Shape shape = broadcast_shapes(in[0].shape(), in[1].shape(), "oracle");
     const Values a_values = elements(in[0]), b_values = elements(in[1]);
     Values y(static_cast<std::size_t>(shape.numel()));
@@ -47,7 +51,7 @@ OpCase binary(const std::string& name, const Shape& a, const Shape& b, bool is_m
       const Dims index = index_of(shape, static_cast<std::int64_t>(i));
       const double u = a_values[position(in[0].shape(), index)];
       const double v = b_values[position(in[1].shape(), index)];
-      y[i] = is_mul ? u * v : u + v;
+      y[i] = is_mul ? u * v : u + sign * v;
     }
     return Tensors{tensor_of(shape, y)};
   };
@@ -122,6 +126,9 @@ std::vector<OpCase> pointwise_cases() {
       binary("add_column", {4, 1}, {1, 5}, false),
       binary("add_scalar", {2, 3}, {}, false),
       binary("add_left", {3}, {2, 4, 3}, false),
+      binary("sub", {3, 5}, {3, 5}, false, -1),
+      binary("sub_broadcast", {4, 1, 3}, {2, 1}, false, -1),
+      binary("sub_odd", {7, 19}, {7, 19}, false, -1),
       binary("mul", {3, 5}, {3, 5}, true),
       binary("mul_broadcast", {4, 1, 3}, {2, 1}, true),
       binary("mul_left", {1}, {5, 4}, true),     // C07
@@ -138,6 +145,8 @@ std::vector<OpCase> pointwise_cases() {
       unary("gelu_tanh", {3, 5}, gelu_tanh, gelu_tanh_of),
       unary("gelu_tanh_odd", {3, 37}, gelu_tanh, gelu_tanh_of),
       unary("softplus", {3, 5}, softplus, softplus_of),
+      unary("exp", {3, 5}, exp, [](double x) { return std::exp(x); }),
+      unary("sigmoid", {3, 5}, sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }),
       swiglu_row("swiglu", {3, 8}),
       swiglu_row("swiglu_odd", {2, 3, 38}),
       dropout_row("dropout", {5, 7}, 0.3),
@@ -145,7 +154,7 @@ std::vector<OpCase> pointwise_cases() {
   };
   for (OpCase& row : rows) {
     for (const char* name : {"add", "add_broadcast", "mul", "mul_broadcast", "scale", "silu",
-                             "gelu", "gelu_tanh", "swiglu"}) {
+                             "gelu", "gelu_tanh", "swiglu", "sub", "exp", "sigmoid"}) {
       if (row.name == name) row.golden = name;
     }
   }

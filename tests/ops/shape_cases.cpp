@@ -5,6 +5,8 @@
 namespace duet::test {
 namespace {
 
+using Three = std::array<std::int64_t, 3>;
+
 // Output element `to` is input element from(to): the oracle of everything that moves elements.
 Tensors moved(const Tensor& x, const Shape& shape, const std::function<Dims(const Dims&)>& from) {
   const Values values = elements(x);
@@ -77,11 +79,12 @@ OpCase slice_row(const std::string& name, const Shape& from, int dim, std::int64
   return row;
 }
 
+template <std::size_t N>
 OpCase split_row(const std::string& name, const Shape& from, int dim,
-                 const std::array<std::int64_t, 3>& sizes) {
+                 const std::array<std::int64_t, N>& sizes) {
   OpCase row = shape_row(name, {from});
   row.call = [=](const Tensors& in) {
-    const std::array<Tensor, 3> parts = split(in[0], dim, sizes);
+    const std::array<Tensor, N> parts = split(in[0], dim, sizes);
     return Tensors(parts.begin(), parts.end());
   };
   row.oracle = [=](const Tensors& in) {
@@ -144,9 +147,10 @@ std::vector<OpCase> shape_cases() {
       slice_row("slice_window", {3, 8}, 1, 2, 7, 1),
       slice_row("slice_step", {3, 8}, -1, 1, 8, 3),
       slice_row("slice_rows", {6, 2, 3}, 0, 1, 5, 2),
-      split_row("split", {3, 8}, 1, {4, 1, 3}),
-      split_row("split_heads", {2, 3, 6, 4}, -2, {4, 1, 1}),
-      split_row("split_nothing", {5, 2}, 0, {0, 5, 0}),
+      split_row("split", {3, 8}, 1, Three{4, 1, 3}),
+      split_row("split_heads", {2, 3, 6, 4}, -2, Three{4, 1, 1}),
+      split_row("split_nothing", {5, 2}, 0, Three{0, 5, 0}),
+      split_row("split_two", {2, 3, 6, 4}, 2, std::array<std::int64_t, 2>{2, 4}),
       cat_row("cat", {{2, 3}, {2, 5}}, 1),
       cat_row("cat_three", {{2, 3}, {2, 5}, {2, 1}}, -1),
       cat_row("cat_rows", {{3, 4}, {1, 4}}, 0),

@@ -235,9 +235,12 @@ std::vector<Refusal> file_refusals() {
        "t:1:1: device: cuda is not available: this build has no CUDA; use auto or cpu"},
       {"later coupling", "coupling = \"symplectic-euler\"", usage,
        "t:1:1: coupling: symplectic-euler is not available: not in this version; use none, euler"},
-      {"later scoring", "scoring = \"diff\"", usage,
-       "t:1:1: scoring: got the string \"diff\": diff and diff-v2 are not in this version; use "
-       "softmax"},
+      {"odd heads", "scoring = \"diff\"\nn_head = 1", usage,
+       "n_head: scoring diff pairs the heads: got n_head 1, expected an even number; or use "
+       "scoring diff-v2"},
+      {"unknown scoring", "scoring = \"diff-v3\"", usage,
+       "t:1:1: scoring: got the string \"diff-v3\", expected one of softmax, diff, diff_v2; did "
+       "you mean diff_v2?"},
       {"later task", "task = \"mqar\"", usage,
        "t:1:1: task: got the string \"mqar\": the mqar task is not in this version; use text"},
       {"later key", "mqar_pairs = 4", usage,

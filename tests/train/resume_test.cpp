@@ -104,6 +104,15 @@ TEST(Resume, DropoutAccumulationAndGroupedQueries) {
   });
 }
 
+TEST(Resume, DifferentialAttention) {
+  for (const Scoring scoring : {Scoring::diff, Scoring::diff_v2}) {
+    check_every_stop([=](RunConfig& c) {
+      c.model.scoring = scoring;
+      c.model.dropout = 0.1;
+    });
+  }
+}
+
 TEST(Resume, AcrossEpochs) {
   check_every_stop([](RunConfig& c) {
     c.model.block_size = 64;  // 15 windows: an epoch ends within step 4
