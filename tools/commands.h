@@ -16,5 +16,6 @@ int run_inspect(const Arguments& arguments);
 int run_tokenize(const Arguments& arguments);
 int run_bench(const Arguments& arguments);
 int run_doctor(const Arguments& arguments);
+int run_lab(const Arguments& arguments);
 
 }  // namespace duet

@@ -28,13 +28,13 @@ constexpr std::array<Command, 13> kCommands{{
     {"inspect", "what a checkpoint, weights or tokenizer holds", run_inspect},
     {"tokenize", "text to token ids, or back", run_tokenize},
     {"bench", "a training step beside the floor of its arithmetic", run_bench},
+    {"lab", "compare arms over seeds: restartable experiments and their reports", run_lab},
     {"doctor", "device, libraries, instruction set, threads", run_doctor},
     {"prepare", "", nullptr},
     {"profile", "", nullptr},
     {"op", "", nullptr},
     {"import", "", nullptr},
     {"export", "", nullptr},
-    {"lab", "", nullptr},
 }};
 
 enum ExitCode { kOk = 0, kFailure = 1, kUsage = 2, kMemory = 3, kNonFinite = 4 };

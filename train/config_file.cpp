@@ -11,7 +11,7 @@
 namespace duet {
 namespace {
 
-// A flat file needs one level of brackets and no dots outside its numbers. The parser would follow
+// A file needs two levels of brackets and no dots outside its numbers. The parser would follow
 // thousands of levels down the stack, so they are counted before it runs.
 void check_nesting(std::string_view text, const std::string& path) {
   constexpr int kDeepest = 16, kMostDots = 400;
@@ -76,13 +76,10 @@ RawValue raw_value(const toml::node& node) {
   return OtherValue{type_words(node)};
 }
 
-}  // namespace
-
-std::vector<Setting> parse_config(std::string_view text, const std::string& path) {
+toml::table parse_toml(std::string_view text, const std::string& path) {
   check_nesting(text, path);
-  toml::table table;
   try {
-    table = toml::parse(text, path);
+    return toml::parse(text, path);
   } catch (const toml::parse_error& error) {
     const auto magic = describe_magic(text.substr(0, 512));
     check(!magic, ErrorKind::file, printable(path), ": not a configuration: got ",
@@ -91,6 +88,15 @@ std::vector<Setting> parse_config(std::string_view text, const std::string& path
                                         error.source().begin.column,
                                         ": not TOML: ", printable(error.description(), 300)));
   }
+}
+
+std::string place_words(const std::string& path, toml::source_position at) {
+  return concat(printable(path), ":", at.line, ":", at.column, ": ");
+}
+
+// The entries of a table that are keys, in the order of the file; `others` are read elsewhere.
+std::vector<Setting> settings_of(const toml::table& table, const std::string& path,
+                                 std::initializer_list<std::string_view> others = {}) {
   struct Place {
     toml::source_position at;
     std::string_view name;
@@ -98,6 +104,7 @@ std::vector<Setting> parse_config(std::string_view text, const std::string& path
   };
   std::vector<Place> places;
   for (const auto& [name, node] : table) {
+    if (std::find(others.begin(), others.end(), name.str()) != others.end()) continue;
     places.push_back({name.source().begin, name.str(), &node});
   }
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
@@ -105,8 +112,7 @@ std::vector<Setting> parse_config(std::string_view text, const std::string& path
   });
   std::vector<Setting> settings;
   for (const Place& place : places) {
-    const std::string start =
-        concat(printable(path), ":", place.at.line, ":", place.at.column, ": ");
+    const std::string start = place_words(path, place.at);
     if (place.node->is_table() && find_key(place.name) == nullptr) {
       throw Error(ErrorKind::usage,
                   concat(start, "[", printable(place.name),
@@ -125,8 +131,86 @@ std::vector<Setting> parse_config(std::string_view text, const std::string& path
   return settings;
 }
 
+// The name of an arm becomes a part of file names.
+void check_arm_name(const std::string& name, const std::string& where) {
+  constexpr std::size_t kLongest = 64;
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("+-_.").find(c) != std::string_view::npos;
+  };
+  check(!name.empty() && name.size() <= kLongest && name[0] != '.' && name[0] != '-' &&
+            std::all_of(name.begin(), name.end(), fits),
+        ErrorKind::usage, where, "name: got ", in_quotes(name), ", expected 1 to ", kLongest,
+        " of a-z, A-Z, 0-9, + - _ . with no - or . at the start");
+}
+
+void check_not_own(const std::vector<Setting>& settings, const char* key, const char* advice) {
+  for (const Setting& s : settings) {
+    check(s.key != key, ErrorKind::usage, s.where, ": not a key of this place; ", advice);
+  }
+}
+
+ExperimentFile::Arm arm_of(const toml::table& table, const std::string& path) {
+  const std::string start = place_words(path, table.source().begin);
+  const toml::node* name = table.get("name");
+  check(name != nullptr && name->is_string(), ErrorKind::usage, start,
+        "[[arm]]: name is missing; give each arm name = \"...\"");
+  ExperimentFile::Arm arm{name->as_string()->get(), settings_of(table, path, {"name"})};
+  check_arm_name(arm.name, place_words(path, name->source().begin));
+  check_not_own(arm.settings, "seed", "write seeds = [1, 2, 3] above the arms");
+  check_not_own(arm.settings, "out_dir", "write out_dir above the arms, each run gets its own");
+  return arm;
+}
+
+}  // namespace
+
+std::vector<Setting> parse_config(std::string_view text, const std::string& path) {
+  return settings_of(parse_toml(text, path), path);
+}
+
 std::vector<Setting> read_config_file(const std::string& path) {
   return parse_config(file_system().read_file(path, kConfigFileLimit), path);
+}
+
+ExperimentFile parse_experiment(std::string_view text, const std::string& path) {
+  constexpr std::size_t kMostRuns = 10'000;
+  const toml::table table = parse_toml(text, path);
+  ExperimentFile out;
+  out.common = settings_of(table, path, {"arm", "seeds"});
+  check_not_own(out.common, "seed", "write seeds = [1, 2, 3]");
+
+  const toml::node* seeds = table.get("seeds");
+  const RawValue list = seeds == nullptr ? RawValue(OtherValue{}) : raw_value(*seeds);
+  const auto* numbers = std::get_if<std::vector<std::int64_t>>(&list);
+  check(numbers != nullptr && !numbers->empty() && numbers->size() <= kMostRuns, ErrorKind::usage,
+        printable(path), ": seeds: expected a list of integers; write seeds = [1, 2, 3]");
+  out.seeds = *numbers;
+  for (auto seed = out.seeds.begin(); seed != out.seeds.end(); ++seed) {
+    check(*seed >= 0 && std::find(out.seeds.begin(), seed, *seed) == seed, ErrorKind::usage,
+          printable(path), ": seeds: got ", *seed, ", expected different integers of 0 or more");
+  }
+
+  const toml::node* node = table.get("arm");
+  const toml::array* arms = node == nullptr ? nullptr : node->as_array();
+  check(arms != nullptr && !arms->empty() && arms->is_homogeneous(toml::node_type::table),
+        ErrorKind::usage, printable(path),
+        ": no arms; write [[arm]] with name = \"...\" and what the arm changes, once per arm");
+  check(arms->size() <= kMostRuns / out.seeds.size(), ErrorKind::usage, printable(path),
+        ": too many runs: got ", arms->size(), " arms x ", out.seeds.size(),
+        " seeds, expected at most ", kMostRuns);
+  for (const toml::node& arm : *arms) {
+    out.arms.push_back(arm_of(*arm.as_table(), path));
+    for (std::size_t i = 0; i + 1 < out.arms.size(); ++i) {
+      check(out.arms[i].name != out.arms.back().name, ErrorKind::usage,
+            place_words(path, arm.source().begin), "[[arm]]: two arms have the name ",
+            in_quotes(out.arms[i].name), "; each needs its own");
+    }
+  }
+  return out;
+}
+
+ExperimentFile read_experiment_file(const std::string& path) {
+  return parse_experiment(file_system().read_file(path, kConfigFileLimit), path);
 }
 
 }  // namespace duet

@@ -122,6 +122,7 @@ void Metrics::on_eval(const EvalReport& report) {
   json["val/ppl"] = report.ppl;
   json["val/bpb"] = report.bits_per_byte;
   if (!report.coupling_dt.empty()) json["coupling/dt"] = report.coupling_dt;
+  flush();  // before the checkpoint that makes the evaluation final
 }
 
 void Metrics::on_checkpoint(std::int64_t, const std::string&) { flush(); }

@@ -1,0 +1,93 @@
+// duet lab: an experiment with several arms and seeds, and its report.
+#include <fmt/format.h>
+
+#include "runtime/error.h"
+#include "runtime/file_system.h"
+#include "runtime/printable.h"
+#include "tools/commands.h"
+#include "tools/flags.h"
+#include "tools/lab_runner.h"
+#include "tools/output.h"
+#include "tools/signals.h"
+#include "train/lab/report.h"
+#include "train/run_directory.h"
+
+namespace duet {
+namespace {
+
+void print_end(const LabSummary& summary) {
+  const std::string directory = printable(summary.record.directory, 4096);
+  write_out(fmt::format("\n{}\nreport     {}/report.md\n           {}/report.html\n",
+                        report_table(summary), directory, directory));
+}
+
+int compare(const Arguments& arguments) {
+  std::string file;
+  std::int64_t jobs = 1;
+  std::vector<Setting> settings;
+  Flags flags("duet lab compare", "EXPERIMENT.toml [--key value ...]",
+              "trains every arm with every seed, one `duet train` each, and compares them pair by "
+              "pair;\n  run it again to go on: what is done is not repeated");
+  flags.positional(&file, "EXPERIMENT.toml", /*required=*/true);
+  flags.integer("jobs", &jobs, 1, 256, "runs at once; they share the threads");
+  flags.configuration(&settings);
+  if (!flags.parse(arguments)) return 0;
+
+  Experiment experiment = plan_experiment(file, settings);
+  const std::string& directory = experiment.record.directory;
+  experiment.record.command_line = {"duet", "lab", "compare"};
+  experiment.record.command_line.insert(experiment.record.command_line.end(), arguments.begin(),
+                                        arguments.end());
+  check_existing(experiment);
+  const RunDirectory lock(directory);
+  for (const char* below : {"/configs", "/logs", "/runs"}) {
+    file_system().make_directories(directory + below);
+  }
+  write_record(experiment.record);
+  for (const ExperimentRun& run : experiment.runs) {
+    file_system().replace_file(run.config_path, run.config);
+  }
+  write_out(fmt::format("{} arms x {} seeds = {} runs in {}\n", experiment.record.arms.size(),
+                        experiment.record.seeds.size(), experiment.runs.size(),
+                        printable(directory, 4096)));
+  const LabOutcome outcome = run_experiment(experiment, jobs, install_stop_signals());
+  print_end(write_reports(experiment.record));
+  if (outcome.signal != 0) {
+    write_out("go on      the same command again\n");
+    return 128 + outcome.signal;
+  }
+  return outcome.code;
+}
+
+int report(const Arguments& arguments) {
+  std::string directory;
+  Flags flags("duet lab report", "DIR",
+              "writes DIR/report.md and DIR/report.html from what is there");
+  flags.positional(&directory, "DIR", /*required=*/true);
+  if (!flags.parse(arguments)) return 0;
+  print_end(write_reports(read_record(directory)));
+  return 0;
+}
+
+}  // namespace
+
+int run_lab(const Arguments& arguments) {
+  constexpr const char* kHelp =
+      "duet lab NAME ...\n  experiments with several arms and seeds; duet lab NAME --help tells "
+      "more\n\n"
+      "  compare EXPERIMENT.toml    arms against arms, seed by seed; restartable\n"
+      "  report DIR                 the reports of an experiment, also while it runs\n";
+  check(!arguments.empty(), ErrorKind::usage,
+        "duet lab: NAME is missing: expected compare or "
+        "report; see duet lab --help");
+  const Arguments rest(arguments.begin() + 1, arguments.end());
+  const std::string& name = arguments.front();
+  if (name == "compare") return compare(rest);
+  if (name == "report") return report(rest);
+  check(name == "--help" || name == "-h", ErrorKind::usage, "duet lab: got ", in_quotes(name),
+        ", expected compare or report; see duet lab --help");
+  write_out(kHelp);
+  return 0;
+}
+
+}  // namespace duet
