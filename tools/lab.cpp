@@ -39,7 +39,8 @@ int compare(const Arguments& arguments) {
   experiment.record.command_line.insert(experiment.record.command_line.end(), arguments.begin(),
                                         arguments.end());
   check_existing(experiment);
-  const RunDirectory lock(directory);
+  RunDirectory lock(directory);
+  lock.keep();
   for (const char* below : {"/configs", "/logs", "/runs"}) {
     file_system().make_directories(directory + below);
   }
