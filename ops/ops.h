@@ -84,19 +84,47 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 Tensor diff_combine(const Tensor& a1, const Tensor& a2, const Tensor& lambda);
 // [B, T, H, D], same, [] or [B, T, H] -> [B, T, H, D]
 
-// --- Coupling (models/COUPLINGS of the paper, arXiv 2604.01683)
-// ------------------------------------
+// --- Coupling (arXiv 2604.01683): formulas and cost in models/COUPLINGS.md
+// ----------------------------------------------------------------------------
 struct CouplingOptions {
   int steps = 1;  // n >= 1
+  // Save the outputs instead of q and k; backward inverts the map, which restores them to rounding.
+  // For leapfrog, symplectic_euler and affine.
+  bool run_back = false;
 };
-// n explicit Euler steps on the pair, per head:  q' = q + dt k ; k' = k + dt f(q), both right-hand
-// sides from the old pair; f(x) = w2 silu(w1 x). G = Hkv nets, or 1 shared by all heads.
-// With Hq > Hkv: f sees the mean of the group's queries, every query moves by its group's key.
-// Saves q, k and the parameters only: backward runs the steps again.
+// n steps on the pair (q, k) of every head and token; f(x) = w2 silu(w1 x); G = Hkv nets, or 1
+// shared by all heads. With Hq > Hkv, f sees the mean of the group's queries, and every query of
+// the group moves by what the mean moves. Saved bytes do not grow with n: backward runs the steps
+// again.
+//   euler             q' = q + dt k ; k' = k + dt f(q), both from the old pair
+//   leapfrog          k+ = k + dt/2 f(q) ; q' = q + dt k+ ; k' = k+ + dt/2 f(q')
+//   symplectic_euler  k' = k + dt f(q) ; q' = q + dt k'
+//   uncoupled         q' = q + dt f(q) ; the k that comes back is the one given
+//   uncoupled_k       k' = k + dt f(k) ; the q that comes back is the one given
 std::array<Tensor, 2> coupling_euler(const Tensor& q, const Tensor& k, const Tensor& w1,
                                      const Tensor& w2, const Tensor& dt,
                                      const CouplingOptions& options = {});
+std::array<Tensor, 2> coupling_leapfrog(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                        const Tensor& w2, const Tensor& dt,
+                                        const CouplingOptions& options = {});
+std::array<Tensor, 2> coupling_symplectic_euler(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                                const Tensor& w2, const Tensor& dt,
+                                                const CouplingOptions& options = {});
+std::array<Tensor, 2> coupling_uncoupled(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                         const Tensor& w2, const Tensor& dt,
+                                         const CouplingOptions& options = {});
+std::array<Tensor, 2> coupling_uncoupled_k(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                           const Tensor& w2, const Tensor& dt,
+                                           const CouplingOptions& options = {});
 // [B, T, Hq, D], [B, T, Hkv, D], [G, h, D], [G, D, h], [G] -> the shapes of q and k
+
+//   k' = k exp(s1) + t1, (s1, t1) from q ; q' = q exp(s2) + t2, (s2, t2) from k'
+// s = tanh of the upper half of w2 silu(w1 x), t = the lower half; [:, 0] is the net that moves k,
+// [:, 1] the one that moves q. The same nets in every step. w2 = 0: the identity. Every query of a
+// group takes the map of the mean, so the mean takes it too.
+std::array<Tensor, 2> coupling_affine(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                      const Tensor& w2, const CouplingOptions& options = {});
+// [B, T, Hq, D], [B, T, Hkv, D], [G, 2, h, D], [G, 2, 2 D, h] -> the shapes of q and k
 
 // --- Losses
 // ---------------------------------------------------------------------------------------

@@ -12,9 +12,14 @@
 
 namespace duet {
 
+// uncoupled moves one tensor only, given as q: the queries, or the keys as if they were queries.
+enum class CouplingMap : std::uint8_t { euler, leapfrog, symplectic_euler, uncoupled, affine };
+
 struct CouplingSizes {
+  CouplingMap map;
   std::int64_t batch, time, query_heads, key_heads, nets, width, hidden;
   std::int64_t steps;
+  bool run_back;  // backward is given the pair after the last step, and inverts the map
 
   static constexpr std::int64_t kBlock = 32;  // tokens in a tile
   // Tiles are padded with zeros to whole groups of 8 columns, so that no loop has a remainder.
@@ -22,44 +27,68 @@ struct CouplingSizes {
 
   std::int64_t tokens() const { return batch * time; }
   std::int64_t group() const { return query_heads / key_heads; }
+  // Evaluations of f. A leapfrog step begins with the kick that ended the one before it.
+  std::int64_t stages() const { return steps + (map == CouplingMap::leapfrog ? 1 : 0); }
   std::int64_t padded_width() const { return padded(width); }
   std::int64_t padded_hidden() const { return padded(hidden); }
   std::int64_t pair_tile() const { return kBlock * padded_width(); }
   std::int64_t hidden_tile() const { return kBlock * padded_hidden(); }
-  // One matrix of a net, padded.
+  // One matrix [h, D] or [D, h], padded. affine has three for each of its two half-steps, as w2
+  // gives both s and t.
   std::int64_t matrix() const { return padded_width() * padded_hidden(); }
+  std::int64_t matrices() const { return map == CouplingMap::affine ? 6 : 2; }
   RowChunks chunks() const { return {tokens(), 4 * kBlock, 32}; }
 };
 
 // Where things lie in the workspace, in elements: the nets' matrices, padded and in both layouts;
-// one scratch area per thread; one area of weight gradients per chunk and net (backward only).
+// one scratch area of tiles per thread; one area of weight gradients per chunk and net (backward).
 struct CouplingWorkspace {
+  std::int64_t pair_tiles, hidden_tiles;  // of one scratch area, the pair tiles first
   std::int64_t scratch_begin, scratch_size, parts_begin, part_size, size;
 
   CouplingWorkspace(const CouplingSizes& s, std::int64_t threads, bool backward)
-      : scratch_begin(s.nets * 4 * s.matrix()),
-        scratch_size(backward ? (s.steps + 1) * 2 * s.pair_tile() + (s.steps + 2) * s.hidden_tile()
-                              : 2 * s.pair_tile() + 2 * s.hidden_tile()),
+      : pair_tiles(pair_tiles_of(s, backward)),
+        hidden_tiles(!backward                                    ? 2
+                     : s.map == CouplingMap::affine || s.run_back ? 3
+                                                                  : s.stages() + 2),
+        scratch_begin(s.nets * 2 * s.matrices() * s.matrix()),
+        scratch_size(pair_tiles * s.pair_tile() + hidden_tiles * s.hidden_tile()),
         parts_begin(scratch_begin + threads * scratch_size),
-        part_size(backward ? 2 * s.matrix() + 16 : 0),
+        part_size(backward ? s.matrices() * s.matrix() + 16 : 0),
         size(parts_begin + std::max<std::int64_t>(1, s.chunks().count) * s.nets * part_size) {}
+
+ private:
+  static std::int64_t pair_tiles_of(const CouplingSizes& s, bool backward) {
+    if (s.map == CouplingMap::affine) {
+      const std::int64_t pair = s.group() + 1;  // every query of the group, and the key
+      if (!backward) return pair + 4;
+      // The trajectory; the gradients of the pair; mean, s, e, t and their gradients.
+      return (s.run_back ? pair + 1 : s.steps * pair + 1) + pair + 7;
+    }
+    if (!backward) return 2;
+    return (s.run_back ? 3 : 2 * (s.stages() + 1)) + 2;
+  }
 };
 
 // q, k and their gradients: [B, T, H, D], last stride 1. w1 [G, h, D], w2 [G, D, h], dt [G]: no
-// gaps. The number of threads that the workspace was sized for is the most a kernel uses.
+// gaps; for affine w1 [G, 2, h, D], w2 [G, 2, 2 D, h], no dt. Null data: the map has no such input.
+// The number of threads that the workspace was sized for is the most a kernel uses.
 struct CouplingKernels {
-  void (*forward)(const CouplingSizes& sizes, ConstView q, ConstView k, ConstView w1, ConstView w2,
-                  ConstView dt, View q_out, View k_out, View workspace, std::int64_t threads);
+  struct Inputs {
+    ConstView q, k, w1, w2, dt;
+  };
+  void (*forward)(const CouplingSizes& sizes, const Inputs& in, View q_out, View k_out,
+                  View workspace, std::int64_t threads);
 
   struct Gradients {
     ConstView q_out, k_out;  // given; null data: zero
     View q, k, w1, w2, dt;   // wanted; null data: not asked for
     bool add_w1, add_w2, add_dt;
   };
-  void (*backward)(const CouplingSizes& sizes, ConstView q, ConstView k, ConstView w1, ConstView w2,
-                   ConstView dt, const Gradients& gradients, View workspace, std::int64_t threads);
+  void (*backward)(const CouplingSizes& sizes, const Inputs& in, const Gradients& gradients,
+                   View workspace, std::int64_t threads);
 };
 
-extern const CouplingKernels coupling_euler_cpu;
+extern const CouplingKernels coupling_cpu;
 
 }  // namespace duet

@@ -1,7 +1,6 @@
 // The couplings on the CPU: the vector arithmetic of a tile (f32), and the table of kernels.
 #include "ops/coupling/coupling.h"
-#include "ops/coupling/euler_step.h"
-#include "ops/coupling/token_blocks.h"
+#include "ops/coupling/walks.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/coupling/coupling_cpu.cpp"
@@ -188,19 +187,75 @@ struct VectorMath {
     }
     return sum;
   }
+
+  // Calls f(i, j) for the first element of every vector of a tile [rows, width].
+  template <class D, class F>
+  static HWY_INLINE void each(D d, std::int64_t rows, std::int64_t width, F f) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < width; j += static_cast<std::int64_t>(hn::Lanes(d))) f(i, j);
+    }
+  }
+  static void bounded_scales(std::int64_t n, float* s, float* e) {
+    const hn::ScalableTag<float> d;
+    for (std::int64_t i = 0; i < n; i += static_cast<std::int64_t>(hn::Lanes(d))) {
+      const auto bounded = hn::Tanh(d, hn::LoadU(d, s + i));
+      hn::StoreU(bounded, d, s + i);
+      hn::StoreU(hn::Exp(d, bounded), d, e + i);
+    }
+  }
+  static void scale_and_shift(std::int64_t rows, std::int64_t width, Tile<const float> y,
+                              Tile<const float> e, Tile<const float> t, Tile<float> out) {
+    const hn::CappedTag<float, 8> d;
+    each(d, rows, width, [&](std::int64_t i, std::int64_t j) HWY_ATTR {
+      const auto y_v = hn::LoadU(d, y.row(i) + j), e_v = hn::LoadU(d, e.row(i) + j);
+      hn::StoreU(hn::MulAdd(y_v, e_v, hn::LoadU(d, t.row(i) + j)), d, out.row(i) + j);
+    });
+  }
+  static void shift_and_scale_back(std::int64_t rows, std::int64_t width, Tile<const float> y,
+                                   Tile<const float> e, Tile<const float> t, Tile<float> out) {
+    const hn::CappedTag<float, 8> d;
+    each(d, rows, width, [&](std::int64_t i, std::int64_t j) HWY_ATTR {
+      const auto moved = hn::Sub(hn::LoadU(d, y.row(i) + j), hn::LoadU(d, t.row(i) + j));
+      hn::StoreU(hn::Div(moved, hn::LoadU(d, e.row(i) + j)), d, out.row(i) + j);
+    });
+  }
+  static void multiply(std::int64_t rows, std::int64_t width, Tile<const float> e, Tile<float> y) {
+    const hn::CappedTag<float, 8> d;
+    each(d, rows, width, [&](std::int64_t i, std::int64_t j) HWY_ATTR {
+      const auto scaled = hn::Mul(hn::LoadU(d, y.row(i) + j), hn::LoadU(d, e.row(i) + j));
+      hn::StoreU(scaled, d, y.row(i) + j);
+    });
+  }
+  static void scale_gradient(std::int64_t rows, std::int64_t width, bool add, Tile<const float> gy,
+                             Tile<const float> y, Tile<const float> e, Tile<float> gs) {
+    const hn::CappedTag<float, 8> d;
+    each(d, rows, width, [&](std::int64_t i, std::int64_t j) HWY_ATTR {
+      const auto moved = hn::Mul(hn::LoadU(d, y.row(i) + j), hn::LoadU(d, e.row(i) + j));
+      const auto before = add ? hn::LoadU(d, gs.row(i) + j) : hn::Zero(d);
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, gy.row(i) + j), moved, before), d, gs.row(i) + j);
+    });
+  }
+  static void tanh_backward(std::int64_t n, const float* s, float* gs) {
+    const hn::ScalableTag<float> d;
+    for (std::int64_t i = 0; i < n; i += static_cast<std::int64_t>(hn::Lanes(d))) {
+      const auto s_v = hn::LoadU(d, s + i);
+      const auto derivative = hn::NegMulAdd(s_v, s_v, hn::Set(d, 1.0F));
+      hn::StoreU(hn::Mul(hn::LoadU(d, gs + i), derivative), d, gs + i);
+    }
+  }
 };
 
-using VectorEuler = CouplingWalk<EulerStep<VectorMath>, VectorMath>;
-
-void euler_forward(const CouplingSizes& sizes, ConstView q, ConstView k, ConstView w1, ConstView w2,
-                   ConstView dt, View q_out, View k_out, View workspace, std::int64_t threads) {
-  VectorEuler(sizes, w1, w2, dt, workspace, threads, false).forward(q, k, q_out, k_out);
+void vector_forward(const CouplingSizes& sizes, const CouplingKernels::Inputs& in, View q_out,
+                    View k_out, View workspace, std::int64_t threads) {
+  with_walk<VectorMath>(sizes, in, workspace, threads, false,
+                        [&](const auto& walk) { walk.forward(q_out, k_out); });
 }
 
-void euler_backward(const CouplingSizes& sizes, ConstView q, ConstView k, ConstView w1,
-                    ConstView w2, ConstView dt, const CouplingKernels::Gradients& gradients,
-                    View workspace, std::int64_t threads) {
-  VectorEuler(sizes, w1, w2, dt, workspace, threads, true).backward(q, k, gradients);
+void vector_backward(const CouplingSizes& sizes, const CouplingKernels::Inputs& in,
+                     const CouplingKernels::Gradients& gradients, View workspace,
+                     std::int64_t threads) {
+  with_walk<VectorMath>(sizes, in, workspace, threads, true,
+                        [&](const auto& walk) { walk.backward(gradients); });
 }
 
 }  // namespace
@@ -212,35 +267,32 @@ HWY_AFTER_NAMESPACE();
 namespace duet {
 namespace {
 
-HWY_EXPORT(euler_forward);
-HWY_EXPORT(euler_backward);
+HWY_EXPORT(vector_forward);
+HWY_EXPORT(vector_backward);
 
-using PlainEuler = CouplingWalk<EulerStep<PlainMath<double>>, PlainMath<double>>;
-
-void forward(const CouplingSizes& sizes, ConstView q, ConstView k, ConstView w1, ConstView w2,
-             ConstView dt, View q_out, View k_out, View workspace, std::int64_t threads) {
-  if (q.dtype == DType::f32) {
-    HWY_DYNAMIC_DISPATCH(euler_forward)
-    (sizes, q, k, w1, w2, dt, q_out, k_out, workspace, threads);
+void forward(const CouplingSizes& sizes, const CouplingKernels::Inputs& in, View q_out, View k_out,
+             View workspace, std::int64_t threads) {
+  if (in.q.dtype == DType::f32) {
+    HWY_DYNAMIC_DISPATCH(vector_forward)(sizes, in, q_out, k_out, workspace, threads);
   } else {
-    PlainEuler(sizes, w1, w2, dt, workspace, threads, false).forward(q, k, q_out, k_out);
+    with_walk<PlainMath<double>>(sizes, in, workspace, threads, false,
+                                 [&](const auto& walk) { walk.forward(q_out, k_out); });
   }
 }
 
-void backward(const CouplingSizes& sizes, ConstView q, ConstView k, ConstView w1, ConstView w2,
-              ConstView dt, const CouplingKernels::Gradients& gradients, View workspace,
-              std::int64_t threads) {
-  if (q.dtype == DType::f32) {
-    HWY_DYNAMIC_DISPATCH(euler_backward)
-    (sizes, q, k, w1, w2, dt, gradients, workspace, threads);
+void backward(const CouplingSizes& sizes, const CouplingKernels::Inputs& in,
+              const CouplingKernels::Gradients& gradients, View workspace, std::int64_t threads) {
+  if (in.q.dtype == DType::f32) {
+    HWY_DYNAMIC_DISPATCH(vector_backward)(sizes, in, gradients, workspace, threads);
   } else {
-    PlainEuler(sizes, w1, w2, dt, workspace, threads, true).backward(q, k, gradients);
+    with_walk<PlainMath<double>>(sizes, in, workspace, threads, true,
+                                 [&](const auto& walk) { walk.backward(gradients); });
   }
 }
 
 }  // namespace
 
-extern const CouplingKernels coupling_euler_cpu{forward, backward};
+extern const CouplingKernels coupling_cpu{forward, backward};
 
 }  // namespace duet
 #endif

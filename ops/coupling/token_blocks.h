@@ -1,5 +1,5 @@
-// The walk over tokens and heads that every coupling shares: loads a tile, lets the Step run on it,
-// stores it. Templates over Step (the equations) and Math (the arithmetic).
+// What the walks over tokens and heads share: the cut into blocks and chunks, tiles in and out, the
+// nets' matrices packed, and the sums of their gradients.
 #pragma once
 
 #include <atomic>
@@ -50,107 +50,19 @@ struct TokenBlock {
   std::int64_t rows() const { return CouplingSizes::padded(count); }  // of the tile in use
 };
 
-template <class Step, class Math>
-class CouplingWalk {
+template <class Math>
+class TileWalk {
  public:
   using T = typename Math::Scalar;
-  using Net = CouplingNet<Math>;
 
-  CouplingWalk(const CouplingSizes& sizes, ConstView w1, ConstView w2, ConstView dt, View workspace,
-               std::int64_t threads, bool backward)
+ protected:
+  TileWalk(const CouplingSizes& sizes, View workspace, std::int64_t threads, bool backward)
       : s_(sizes),
         chunks_(sizes.chunks()),
         layout_(sizes, threads, backward),
         workspace_(workspace.as<T>()),
-        threads_(threads),
-        dt_(dt.as<T>()) {
-    parallel_chunks(s_.nets, [&](std::int64_t g) {
-      pack_net(w1.as<T>() + g * s_.hidden * s_.width, w2.as<T>() + g * s_.hidden * s_.width,
-               workspace_ + g * 4 * s_.matrix());
-    });
-  }
+        threads_(threads) {}
 
-  void forward(ConstView q, ConstView k, View q_out, View k_out) const {
-    const TokenRows<const T> q_in(q), k_in(k);
-    const TokenRows<T> q_to(q_out), k_to(k_out);
-    for_blocks({&q_in, &k_in}, [&](const TokenBlock& block, T* scratch, std::int64_t /*chunk*/) {
-      const Net net = net_of(block.head);
-      if (net.dt == 0) return copy_pair(q_in, k_in, block, q_to, k_to);
-      const std::int64_t rows = block.rows();
-      const Tile<T> x_tile = pair_tile(scratch), y_tile = pair_tile(scratch + s_.pair_tile());
-      T* hidden = scratch + 2 * s_.pair_tile();
-      const Tile<T> h = hidden_tile(hidden), a = hidden_tile(hidden + s_.hidden_tile());
-      const Tile<T> x_last = place(q_to, block, block.group, x_tile);
-      const Tile<T> y_last = place(k_to, block, 1, y_tile);
-      const T mean = T{1} / static_cast<T>(block.group);
-      load_group(q_in, block, mean, x_tile);
-      Tile<const T> x = x_tile, y = find(k_in, block, y_tile);
-      for (std::int64_t step = 1; step <= s_.steps; ++step) {
-        const bool last = step == s_.steps;
-        Step::forward(net, rows, x, y, h, a, last ? x_last : x_tile, last ? y_last : y_tile);
-        x = x_tile;
-        y = y_tile;
-      }
-      if (y_last.data == y_tile.data) store(y_tile, k_to, block);
-      if (x_last.data == x_tile.data) store_group(q_in, block, mean, T{1}, x_tile, y_tile, q_to);
-    });
-  }
-
-  void backward(ConstView q, ConstView k, const CouplingKernels::Gradients& gradients) const {
-    const TokenRows<const T> q_in(q), k_in(k), gq_in(gradients.q_out), gk_in(gradients.k_out);
-    const TokenRows<T> gq_to(gradients.q), gk_to(gradients.k);
-    const bool weights = gradients.w1.data != nullptr || gradients.w2.data != nullptr ||
-                         gradients.dt.data != nullptr;
-    for_blocks({&q_in, &k_in, &gq_in, &gk_in}, [&](const TokenBlock& block, T* scratch,
-                                                   std::int64_t chunk) {
-      const Net net = net_of(block.head);
-      if (net.dt == 0 && !weights) return copy_pair(gq_in, gk_in, block, gq_to, gk_to);
-      const std::int64_t rows = block.rows();
-      // The trajectory: x, k and h at the start of each step; then the gradients of the pair.
-      const auto x_tile = [&](std::int64_t step) {
-        return pair_tile(scratch + 2 * step * s_.pair_tile());
-      };
-      const auto y_tile = [&](std::int64_t step) {
-        return pair_tile(scratch + (2 * step + 1) * s_.pair_tile());
-      };
-      T* hidden = scratch + 2 * (s_.steps + 1) * s_.pair_tile();
-      const auto h = [&](std::int64_t step) {
-        return hidden_tile(hidden + step * s_.hidden_tile());
-      };
-      const Tile<T> g = h(s_.steps), a = h(s_.steps + 1);
-      const T mean = T{1} / static_cast<T>(block.group);
-      load_group(q_in, block, mean, x_tile(0));
-      const Tile<const T> y_first = find(k_in, block, y_tile(0));
-      for (std::int64_t step = 1; step < s_.steps; ++step) {
-        Step::forward(net, rows, x_tile(step - 1), step == 1 ? y_first : y_tile(step - 1),
-                      h(step - 1), a, x_tile(step), y_tile(step));
-      }
-      Step::evaluate(net, rows, x_tile(s_.steps - 1), h(s_.steps - 1));
-
-      // The queries of a group move as one, so the gradient of x' is the sum of theirs; each of
-      // them has an equal share in the gradient that f sends to their mean.
-      const Tile<T> gx_tile = x_tile(s_.steps), gy_tile = y_tile(s_.steps);
-      const Tile<T> gx_last = place(gq_to, block, block.group, gx_tile);
-      const Tile<T> gy_last = place(gk_to, block, 1, gy_tile);
-      Tile<const T> gx = find_group(gq_in, block, gx_tile), gy = gy_tile;
-      load(gk_in, block, gy_tile);
-      const typename Net::Part sums = part_of(chunk, block.head);
-      for (std::int64_t step = s_.steps - 1; step >= 0; --step) {
-        Step::backward(net, rows, x_tile(step), step == 0 ? y_first : y_tile(step), h(step), gx, gy,
-                       g, a, weights ? &sums : nullptr, step == 0 ? gx_last : gx_tile,
-                       step == 0 ? gy_last : gy_tile);
-        gx = gx_tile;
-      }
-      if (net.dt == 0) return copy_pair(gq_in, gk_in, block, gq_to, gk_to);
-      if (gk_to.defined() && gy_last.data == gy_tile.data) store(gy_tile, gk_to, block);
-      if (gq_to.defined() && gx_last.data == gx_tile.data) {
-        store_group(gq_in, block, T{1}, mean, gx_tile, gy_tile, gq_to);
-      }
-    });
-    if (weights) reduce(gradients);
-  }
-
- private:
   // Calls f(block, scratch, chunk) for every block of 32 tokens of every key head. A thread takes
   // the next chunk when it is done with one, and keeps its scratch.
   // While a head is worked on, its share of the next block's rows is fetched: a block touches 32
@@ -175,48 +87,59 @@ class CouplingWalk {
     });
   }
 
-  void prefetch(const Streams& streams, std::int64_t first, std::int64_t end,
-                std::int64_t head) const {
-    const std::int64_t last = std::min(first + CouplingSizes::kBlock, end);
-    for (std::int64_t t = first + head; t < last; t += s_.key_heads) {
-      for (const TokenRows<const T>* stream : streams) stream->prefetch(t, s_.width);
-    }
-  }
-
-  // w1, w1^T, w2, w2^T of one net, padded with zeros.
-  void pack_net(const T* w1, const T* w2, T* to) const {
-    const std::int64_t width = s_.padded_width(), hidden = s_.padded_hidden(), size = s_.matrix();
-    std::memset(to, 0, static_cast<std::size_t>(4 * size) * sizeof(T));
-    for (std::int64_t j = 0; j < s_.hidden; ++j) {
-      for (std::int64_t i = 0; i < s_.width; ++i) {
-        to[j * width + i] = to[size + i * hidden + j] = w1[j * s_.width + i];
-        to[2 * size + i * hidden + j] = to[3 * size + j * width + i] = w2[i * s_.hidden + j];
+  // A matrix [rows, columns] into its place in the workspace, plain and transposed, padded with
+  // zeros. Net `net` has s_.matrices() places.
+  void pack(std::int64_t net, std::int64_t place, const T* from, std::int64_t rows,
+            std::int64_t columns) const {
+    const Matrix<T> m = matrix(net, place, rows, columns);
+    T* plain = matrix_data(net, place);
+    T* transposed = plain + s_.matrix();
+    std::fill_n(plain, 2 * s_.matrix(), T{0});
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < columns; ++j) {
+        plain[i * m.plain.ld + j] = transposed[j * m.transposed.ld + i] = from[i * columns + j];
       }
     }
   }
-  std::int64_t net_index(std::int64_t head) const { return s_.nets == 1 ? 0 : head; }
-  Net net_of(std::int64_t head) const {
-    const std::int64_t width = s_.padded_width(), hidden = s_.padded_hidden(), size = s_.matrix();
-    const T* w = workspace_ + net_index(head) * 4 * size;
-    return {width,
-            hidden,
-            {w, width},
-            {w + size, hidden},
-            {w + 2 * size, hidden},
-            {w + 3 * size, width},
-            dt_[net_index(head)]};
+  Matrix<T> matrix(std::int64_t net, std::int64_t place, std::int64_t rows,
+                   std::int64_t columns) const {
+    const T* plain = matrix_data(net, place);
+    return {{plain, CouplingSizes::padded(columns)},
+            {plain + s_.matrix(), CouplingSizes::padded(rows)}};
   }
-  Tile<T> pair_tile(T* data) const { return {data, s_.padded_width()}; }
-  Tile<T> hidden_tile(T* data) const { return {data, s_.padded_hidden()}; }
+  std::int64_t net_index(std::int64_t head) const { return s_.nets == 1 ? 0 : head; }
+
+  Tile<T> pair_tile(T* scratch, std::int64_t i) const {
+    return {scratch + i * s_.pair_tile(), s_.padded_width()};
+  }
+  Tile<T> hidden_tile(T* scratch, std::int64_t i) const {
+    return {scratch + layout_.pair_tiles * s_.pair_tile() + i * s_.hidden_tile(),
+            s_.padded_hidden()};
+  }
+
+  // The sums of a chunk: place i of a net is a matrix [hidden, width]; behind them, one number.
   T* part(std::int64_t chunk, std::int64_t net) const {
     return workspace_ + layout_.parts_begin + (chunk * s_.nets + net) * layout_.part_size;
   }
-  void clear_parts(std::int64_t chunk) const {
-    std::fill_n(part(chunk, 0), s_.nets * layout_.part_size, T{0});
+  Tile<T> part_matrix(std::int64_t chunk, std::int64_t net, std::int64_t place) const {
+    return {part(chunk, net) + place * s_.matrix(), s_.padded_width()};
   }
-  typename Net::Part part_of(std::int64_t chunk, std::int64_t head) const {
-    T* p = part(chunk, net_index(head));
-    return {pair_tile(p), pair_tile(p + s_.matrix()), p + 2 * s_.matrix()};
+  T* part_number(std::int64_t chunk, std::int64_t net) const {
+    return part(chunk, net) + s_.matrices() * s_.matrix();
+  }
+  // Adds the chunks' parts, in order, into the first.
+  void sum_chunks() const {
+    if (chunks_.count == 0) return clear_parts(0);
+    sum_parts(part(1, 0), chunks_.count - 1, s_.nets * layout_.part_size, part(0, 0), true);
+  }
+  // out [hidden, width], or its transpose [width, hidden], = (add ? out : 0) + factor sum.
+  void write_gradient(Tile<const T> sum, T factor, bool transposed, bool add, T* out) const {
+    for (std::int64_t j = 0; j < s_.hidden; ++j) {
+      for (std::int64_t i = 0; i < s_.width; ++i) {
+        T& to = out[transposed ? i * s_.hidden + j : j * s_.width + i];
+        to = (add ? to : T{0}) + factor * sum.row(j)[i];
+      }
+    }
   }
 
   // The rows of one head may be used where they lie if they are whole tiles: no padding needed.
@@ -318,43 +241,26 @@ class CouplingWalk {
   }
   std::size_t row_bytes() const { return static_cast<std::size_t>(s_.width) * sizeof(T); }
 
-  // The chunks' parts added in order, times dt, in the shapes of the weights.
-  void reduce(const CouplingKernels::Gradients& gradients) const {
-    const std::int64_t width = s_.padded_width();
-    if (chunks_.count == 0) clear_parts(0);
-    const auto write = [](View out, bool add, std::int64_t i, T value) {
-      if (out.data == nullptr) return;
-      T& to = out.as<T>()[i];
-      to = add ? to + value : value;
-    };
-    parallel_chunks(s_.nets * s_.hidden, [&](std::int64_t row) {
-      const std::int64_t net = row / s_.hidden, j = row % s_.hidden;
-      T* w1 = part(0, net) + j * width;
-      T* w2 = w1 + s_.matrix();
-      for (std::int64_t c = 1; c < chunks_.count; ++c) {
-        const T* more = part(c, net) + j * width;
-        for (std::int64_t i = 0; i < s_.width; ++i) w1[i] += more[i];
-        for (std::int64_t i = 0; i < s_.width; ++i) w2[i] += more[s_.matrix() + i];
-      }
-      for (std::int64_t i = 0; i < s_.width; ++i) {
-        write(gradients.w1, gradients.add_w1, row * s_.width + i, dt_[net] * w1[i]);
-        write(gradients.w2, gradients.add_w2, (net * s_.width + i) * s_.hidden + j,
-              dt_[net] * w2[i]);
-      }
-    });
-    for (std::int64_t net = 0; net < s_.nets; ++net) {
-      T sum = 0;
-      for (std::int64_t c = 0; c < chunks_.count; ++c) sum += part(c, net)[2 * s_.matrix()];
-      write(gradients.dt, gradients.add_dt, net, sum);
-    }
-  }
-
   CouplingSizes s_;
   RowChunks chunks_;
   CouplingWorkspace layout_;
   T* workspace_;
   std::int64_t threads_;
-  const T* dt_;
+
+ private:
+  T* matrix_data(std::int64_t net, std::int64_t place) const {
+    return workspace_ + (net * s_.matrices() + place) * 2 * s_.matrix();
+  }
+  void clear_parts(std::int64_t chunk) const {
+    std::fill_n(part(chunk, 0), s_.nets * layout_.part_size, T{0});
+  }
+  void prefetch(const Streams& streams, std::int64_t first, std::int64_t end,
+                std::int64_t head) const {
+    const std::int64_t last = std::min(first + CouplingSizes::kBlock, end);
+    for (std::int64_t t = first + head; t < last; t += s_.key_heads) {
+      for (const TokenRows<const T>* stream : streams) stream->prefetch(t, s_.width);
+    }
+  }
 };
 
 }  // namespace duet

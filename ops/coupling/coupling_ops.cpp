@@ -1,0 +1,278 @@
+// The couplings as ops: checks, what each saves, and the launch of its kernels. The equations and
+// their ways back stand with the kernels, in pair_steps.h and affine_walk.h.
+#include <optional>
+
+#include "autograd/op.h"
+#include "ops/check_inputs.h"
+#include "ops/coupling/coupling.h"
+#include "ops/ops.h"
+#include "runtime/cpu/parallel.h"
+#include "runtime/kernel_table.h"
+#include "runtime/memory_ops.h"
+
+namespace duet {
+namespace {
+
+// The kernels want whole rows [D] of a head.
+Tensor with_whole_rows(const Tensor& t) {
+  return !t.defined() || t.size(-1) <= 1 || t.stride(-1) == 1 ? t : clone(t);
+}
+ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView{}; }
+
+// One call of the kernels. k is undefined for uncoupled, dt for affine.
+struct Call {
+  const char* op;
+  CouplingSizes sizes;
+  Tensor q, k, w1, w2, dt;
+
+  Call(const char* name, CouplingMap map, const CouplingOptions& options, std::int64_t key_heads,
+       const Tensor& query, const Tensor& key, const Tensor& weight1, const Tensor& weight2,
+       const Tensor& step_size)
+      : op(name),
+        sizes{map,           query.size(0),   query.size(1), query.size(2),
+              key_heads,     weight1.size(0), query.size(3), weight1.size(-2),
+              options.steps, options.run_back},
+        q(with_whole_rows(query)),
+        k(with_whole_rows(key)),
+        w1(contiguous_copy(weight1)),
+        w2(contiguous_copy(weight2)) {
+    if (step_size.defined()) dt = contiguous_copy(step_size);
+  }
+
+  CouplingKernels::Inputs inputs() const {
+    return {q.view(), view_or_none(k), w1.view(), w2.view(), view_or_none(dt)};
+  }
+  // A scratch area per thread, no more of them than pieces of work.
+  std::int64_t threads() const {
+    return std::min<std::int64_t>(num_threads(), sizes.chunks().count);
+  }
+  Tensor workspace(bool backward) const {
+    return Tensor::empty({CouplingWorkspace(sizes, threads(), backward).size}, q.dtype(),
+                         q.device());
+  }
+  KernelTable<CouplingKernels> kernels() const { return {op, &coupling_cpu}; }
+
+  std::array<Tensor, 2> forward() const {
+    Tensor q_out = Tensor::empty(q.shape(), q.dtype(), q.device());
+    Tensor k_out = k.defined() ? Tensor::empty(k.shape(), k.dtype(), k.device()) : Tensor();
+    Tensor space = workspace(false);
+    kernels().launch(q.device(), &CouplingKernels::forward, sizes, inputs(), q_out.mutable_view(),
+                     view_or_null(k_out), space.mutable_view(), threads());
+    return {q_out, k_out};
+  }
+
+  // `input`: which input of the op q, k, w1, w2, dt are; -1: none of them.
+  std::array<Tensor, 5> backward(const Tensor& q_gradient, const Tensor& k_gradient,
+                                 const GradRequest& request,
+                                 const std::array<int, 5>& input) const {
+    const auto index = [&](std::size_t i) { return static_cast<std::size_t>(input[i]); };
+    const Tensor gq = with_whole_rows(q_gradient), gk = with_whole_rows(k_gradient);
+    Tensor dq = empty_gradient(request, index(0), q);
+    Tensor dk = input[1] < 0 ? Tensor() : empty_gradient(request, index(1), k);
+    WeightGradient dw1(request, index(2), w1);
+    WeightGradient dw2(request, index(3), w2);
+    std::optional<WeightGradient> ddt;
+    if (input[4] >= 0) ddt.emplace(request, index(4), dt);
+    Tensor space = workspace(true);
+    const CouplingKernels::Gradients gradients{
+        view_or_none(gq), view_or_none(gk), view_or_null(dq),           view_or_null(dk),
+        dw1.view(),       dw2.view(),       ddt ? ddt->view() : View{}, dw1.add,
+        dw2.add,          ddt && ddt->add};
+    kernels().launch(q.device(), &CouplingKernels::backward, sizes, inputs(), gradients,
+                     space.mutable_view(), threads());
+    return {dq, dk, dw1.tensor, dw2.tensor, ddt ? ddt->tensor : Tensor()};
+  }
+};
+
+// What is kept for backward: the pair before the first step, from which backward runs the steps
+// again, or the pair after the last one, from which it runs back. Either way the bytes do not grow
+// with the steps.
+struct SavedPair {
+  SavedTensor q, k;
+
+  std::array<Tensor, 2> forward(const Call& call, const Tensor& q_in, const Tensor& k_in) {
+    const std::array<Tensor, 2> out = call.forward();
+    if (call.sizes.run_back) {
+      q.save_output(out[0]);
+      k.save_output(out[1]);
+    } else {
+      q.save_input(q_in);
+      k.save_input(k_in);
+    }
+    return out;
+  }
+};
+
+constexpr const char* name_of(CouplingMap map) {
+  return map == CouplingMap::euler      ? "coupling_euler"
+         : map == CouplingMap::leapfrog ? "coupling_leapfrog"
+                                        : "coupling_symplectic_euler";
+}
+
+// euler, leapfrog, symplectic_euler.
+template <CouplingMap kMap>
+struct CouplingPair {
+  static constexpr const char* name = name_of(kMap);
+  struct Saved {
+    SavedPair pair;
+    SavedTensor w1, w2, dt;
+  };
+  CouplingOptions options;
+
+  std::array<Tensor, 2> forward(Saved& saved, const Tensor& q, const Tensor& k, const Tensor& w1,
+                                const Tensor& w2, const Tensor& dt) const {
+    saved.w1.save_input(w1);
+    saved.w2.save_input(w2);
+    saved.dt.save_input(dt);
+    return saved.pair.forward({name, kMap, options, k.size(2), q, k, w1, w2, dt}, q, k);
+  }
+  std::array<Tensor, 5> backward(const Saved& saved, const std::vector<Tensor>& dy,
+                                 const GradRequest& request) const {
+    const Tensor k = saved.pair.k.get(name);
+    const Call call(name, kMap, options, k.size(2), saved.pair.q.get(name), k, saved.w1.get(name),
+                    saved.w2.get(name), saved.dt.get(name));
+    return call.backward(dy[0], dy[1], request, {0, 1, 2, 3, 4});
+  }
+};
+
+// x is the queries, or the keys.
+struct CouplingUncoupled {
+  static constexpr const char* name = "coupling_uncoupled";
+  struct Saved {
+    SavedTensor x, w1, w2, dt;
+  };
+  CouplingOptions options;
+  std::int64_t key_heads;
+
+  Call call(const Tensor& x, const Tensor& w1, const Tensor& w2, const Tensor& dt) const {
+    return {name, CouplingMap::uncoupled, options, key_heads, x, Tensor(), w1, w2, dt};
+  }
+  Tensor forward(Saved& saved, const Tensor& x, const Tensor& w1, const Tensor& w2,
+                 const Tensor& dt) const {
+    saved.x.save_input(x);
+    saved.w1.save_input(w1);
+    saved.w2.save_input(w2);
+    saved.dt.save_input(dt);
+    return call(x, w1, w2, dt).forward()[0];
+  }
+  std::array<Tensor, 4> backward(const Saved& saved, const Tensor& dy,
+                                 const GradRequest& request) const {
+    const auto [dx, none, dw1, dw2, ddt] =
+        call(saved.x.get(name), saved.w1.get(name), saved.w2.get(name), saved.dt.get(name))
+            .backward(dy, Tensor(), request, {0, -1, 1, 2, 3});
+    return {dx, dw1, dw2, ddt};
+  }
+};
+
+struct CouplingAffine {
+  static constexpr const char* name = "coupling_affine";
+  struct Saved {
+    SavedPair pair;
+    SavedTensor w1, w2;
+  };
+  CouplingOptions options;
+
+  std::array<Tensor, 2> forward(Saved& saved, const Tensor& q, const Tensor& k, const Tensor& w1,
+                                const Tensor& w2) const {
+    saved.w1.save_input(w1);
+    saved.w2.save_input(w2);
+    return saved.pair.forward(
+        {name, CouplingMap::affine, options, k.size(2), q, k, w1, w2, Tensor()}, q, k);
+  }
+  std::array<Tensor, 4> backward(const Saved& saved, const std::vector<Tensor>& dy,
+                                 const GradRequest& request) const {
+    const Tensor k = saved.pair.k.get(name);
+    const Call call(name, CouplingMap::affine, options, k.size(2), saved.pair.q.get(name), k,
+                    saved.w1.get(name), saved.w2.get(name), Tensor());
+    const auto [dq, dk, dw1, dw2, none] = call.backward(dy[0], dy[1], request, {0, 1, 2, 3, -1});
+    return {dq, dk, dw1, dw2};
+  }
+};
+
+void check_pair(const char* op, const Tensor& q, const Tensor& k, const CouplingOptions& options,
+                bool invertible) {
+  check(q.ndim() == 4, ErrorKind::shape, op, ": q is ", q.shape(), ", expected [B, T, Hq, D]");
+  check(k.ndim() == 4 && k.size(0) == q.size(0) && k.size(1) == q.size(1) && k.size(3) == q.size(3),
+        ErrorKind::shape, op, ": k is ", k.shape(), ", expected [", q.size(0), ", ", q.size(1),
+        ", Hkv, ", q.size(3), "], as q ", q.shape());
+  check(k.size(2) >= 1 && q.size(2) % k.size(2) == 0 && q.size(2) >= 1, ErrorKind::shape, op, ": ",
+        q.size(2), " query heads do not share ", k.size(2), " key heads evenly; got q ", q.shape(),
+        ", k ", k.shape());
+  check(options.steps >= 1, ErrorKind::usage, op, ": steps is ", options.steps,
+        ", expected 1 or more");
+  check(invertible || !options.run_back, ErrorKind::usage, op,
+        ": run_back is true, expected false: this map is not inverted");
+}
+
+void check_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& w1,
+                const Tensor& w2, const Tensor& dt, const CouplingOptions& options,
+                bool invertible) {
+  check_inputs(op, {{"q", q}, {"k", k}, {"w1", w1}, {"w2", w2}, {"dt", dt}});
+  check_pair(op, q, k, options, invertible);
+  check(w1.ndim() == 3 && (w1.size(0) == 1 || w1.size(0) == k.size(2)) && w1.size(2) == q.size(3),
+        ErrorKind::shape, op, ": w1 is ", w1.shape(), ", expected [", k.size(2), " or 1, h, ",
+        q.size(3), "]");
+  const Shape w2_shape{w1.size(0), w1.size(2), w1.size(1)};
+  check(w2.shape() == w2_shape, ErrorKind::shape, op, ": w2 is ", w2.shape(), ", expected ",
+        w2_shape, ", as w1 is ", w1.shape());
+  check(dt.shape() == Shape{w1.size(0)}, ErrorKind::shape, op, ": dt is ", dt.shape(),
+        ", expected ", Shape{w1.size(0)}, ", one per net");
+}
+
+template <CouplingMap kMap>
+std::array<Tensor, 2> couple(const Tensor& q, const Tensor& k, const Tensor& w1, const Tensor& w2,
+                             const Tensor& dt, const CouplingOptions& options) {
+  check_step(name_of(kMap), q, k, w1, w2, dt, options, kMap != CouplingMap::euler);
+  return apply(CouplingPair<kMap>{options}, q, k, w1, w2, dt);
+}
+
+}  // namespace
+
+std::array<Tensor, 2> coupling_euler(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                     const Tensor& w2, const Tensor& dt,
+                                     const CouplingOptions& options) {
+  return couple<CouplingMap::euler>(q, k, w1, w2, dt, options);
+}
+
+std::array<Tensor, 2> coupling_leapfrog(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                        const Tensor& w2, const Tensor& dt,
+                                        const CouplingOptions& options) {
+  return couple<CouplingMap::leapfrog>(q, k, w1, w2, dt, options);
+}
+
+std::array<Tensor, 2> coupling_symplectic_euler(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                                const Tensor& w2, const Tensor& dt,
+                                                const CouplingOptions& options) {
+  return couple<CouplingMap::symplectic_euler>(q, k, w1, w2, dt, options);
+}
+
+std::array<Tensor, 2> coupling_uncoupled(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                         const Tensor& w2, const Tensor& dt,
+                                         const CouplingOptions& options) {
+  check_step("coupling_uncoupled", q, k, w1, w2, dt, options, false);
+  return {apply(CouplingUncoupled{options, k.size(2)}, q, w1, w2, dt), k};
+}
+
+std::array<Tensor, 2> coupling_uncoupled_k(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                           const Tensor& w2, const Tensor& dt,
+                                           const CouplingOptions& options) {
+  check_step("coupling_uncoupled_k", q, k, w1, w2, dt, options, false);
+  return {q, apply(CouplingUncoupled{options, k.size(2)}, k, w1, w2, dt)};
+}
+
+std::array<Tensor, 2> coupling_affine(const Tensor& q, const Tensor& k, const Tensor& w1,
+                                      const Tensor& w2, const CouplingOptions& options) {
+  const char* op = CouplingAffine::name;
+  check_inputs(op, {{"q", q}, {"k", k}, {"w1", w1}, {"w2", w2}});
+  check_pair(op, q, k, options, true);
+  check(w1.ndim() == 4 && (w1.size(0) == 1 || w1.size(0) == k.size(2)) && w1.size(1) == 2 &&
+            w1.size(3) == q.size(3),
+        ErrorKind::shape, op, ": w1 is ", w1.shape(), ", expected [", k.size(2), " or 1, 2, h, ",
+        q.size(3), "]");
+  const Shape w2_shape{w1.size(0), 2, 2 * w1.size(3), w1.size(2)};
+  check(w2.shape() == w2_shape, ErrorKind::shape, op, ": w2 is ", w2.shape(), ", expected ",
+        w2_shape, ", as w1 is ", w1.shape());
+  return apply(CouplingAffine{options}, q, k, w1, w2);
+}
+
+}  // namespace duet
