@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "models/enum_names.h"
 #include "runtime/error.h"
 
 namespace duet {
@@ -83,6 +84,13 @@ void validate_coupling(const ModelConfig& c) {
   check(c.coupling_dt_mode != CouplingDtMode::softplus || c.coupling_dt > 0, ErrorKind::usage,
         "coupling_dt: softplus gives positive step sizes only: got ", c.coupling_dt,
         ", expected coupling_dt > 0; or use coupling_dt_mode raw");
+  const bool invertible =
+      c.coupling == CouplingKind::none || c.coupling == CouplingKind::leapfrog ||
+      c.coupling == CouplingKind::symplectic_euler || c.coupling == CouplingKind::affine;
+  check(!c.coupling_run_back || invertible, ErrorKind::usage, "coupling_run_back: coupling ",
+        enum_name(c.coupling),
+        " is not inverted: got true, expected false, or coupling leapfrog, symplectic-euler or "
+        "affine");
   std::vector<std::int64_t> layers = c.coupling_layers;
   std::sort(layers.begin(), layers.end());
   for (const std::int64_t layer : layers) {

@@ -13,7 +13,15 @@ enum class Family : std::uint8_t { llama, gpt2 };
 enum class Activation : std::uint8_t { swiglu, gelu, gelu_tanh };
 // Scores to values: one softmax map; the difference of two (arXiv 2410.05258); its second version.
 enum class Scoring : std::uint8_t { softmax, diff, diff_v2 };
-enum class CouplingKind : std::uint8_t { none, euler };
+enum class CouplingKind : std::uint8_t {
+  none,
+  euler,
+  leapfrog,
+  symplectic_euler,
+  uncoupled,
+  uncoupled_k,
+  affine
+};
 enum class CouplingSharing : std::uint8_t { head, layer, model };
 enum class CouplingDtMode : std::uint8_t { raw, softplus, fixed };
 enum class CouplingRope : std::uint8_t { before, after };  // couple before or after the rotation
@@ -42,6 +50,8 @@ struct ModelConfig {
   CouplingDtMode coupling_dt_mode = CouplingDtMode::raw;
   CouplingRope coupling_rope = CouplingRope::before;
   std::vector<std::int64_t> coupling_layers;  // empty: all
+  // Backward inverts the map from its outputs instead of keeping its inputs.
+  bool coupling_run_back = false;
 
   RecomputeMode recompute = RecomputeMode::none;
 
@@ -50,6 +60,9 @@ struct ModelConfig {
   // Queries per token: diff_v2 has two for each head.
   std::int64_t query_heads() const { return scoring == Scoring::diff_v2 ? 2 * n_head : n_head; }
   std::int64_t ff_width() const { return d_ff == 0 ? 4 * n_embd : d_ff; }
+  bool has_step_size() const {
+    return coupling != CouplingKind::none && coupling != CouplingKind::affine;
+  }
   bool is_coupled(std::int64_t layer) const {
     return coupling != CouplingKind::none &&
            (coupling_layers.empty() || std::find(coupling_layers.begin(), coupling_layers.end(),

@@ -9,17 +9,20 @@ CouplingNet::CouplingNet(const ModelConfig& config, std::int64_t heads, std::int
   const std::int64_t h = config.coupling_hidden;
   // Shared by the model means: each head its own net, the same in every layer.
   const std::int64_t nets = config.coupling_sharing == CouplingSharing::layer ? 1 : heads;
-  w1 = make_parameter("w1", {nets, h, d}, options);
-  w2 = make_parameter("w2", {nets, d, h}, options);
+  const bool affine = config.coupling == CouplingKind::affine;
+  w1 = make_parameter("w1", affine ? Shape{nets, 2, h, d} : Shape{nets, h, d}, options);
+  w2 = make_parameter("w2", affine ? Shape{nets, 2, 2 * d, h} : Shape{nets, d, h}, options);
 }
 
 Coupling::Coupling(const ModelConfig& config, std::int64_t heads, std::int64_t width,
                    const TensorOptions& tensor_options, const CouplingNet& shared)
-    : net(shared),
+    : kind(config.coupling),
+      net(shared),
       owns_net(!shared.w1.defined()),
       mode(config.coupling_dt_mode),
-      options{static_cast<int>(config.coupling_steps)} {
+      options{static_cast<int>(config.coupling_steps), config.coupling_run_back} {
   if (owns_net) net = CouplingNet(config, heads, width, tensor_options);
+  if (!config.has_step_size()) return;
   const Shape shape = {net.w1.size(0)};
   if (mode == CouplingDtMode::fixed) {
     const MemoryScope scope("dt");
@@ -30,6 +33,7 @@ Coupling::Coupling(const ModelConfig& config, std::int64_t heads, std::int64_t w
 }
 
 Tensor Coupling::step_size() const {
+  if (kind == CouplingKind::affine) return {};
   switch (mode) {
     case CouplingDtMode::raw:
       return dt;
@@ -42,7 +46,24 @@ Tensor Coupling::step_size() const {
 }
 
 std::array<Tensor, 2> Coupling::operator()(const Tensor& q, const Tensor& k) const {
-  return coupling_euler(q, k, net.w1, net.w2, step_size(), options);
+  const auto run = [&](auto op) { return op(q, k, net.w1, net.w2, step_size(), options); };
+  switch (kind) {
+    case CouplingKind::none:
+      return {q, k};
+    case CouplingKind::euler:
+      return run(coupling_euler);
+    case CouplingKind::leapfrog:
+      return run(coupling_leapfrog);
+    case CouplingKind::symplectic_euler:
+      return run(coupling_symplectic_euler);
+    case CouplingKind::uncoupled:
+      return run(coupling_uncoupled);
+    case CouplingKind::uncoupled_k:
+      return run(coupling_uncoupled_k);
+    case CouplingKind::affine:
+      return coupling_affine(q, k, net.w1, net.w2, options);
+  }
+  throw Error(ErrorKind::internal, "coupling: not a kind");
 }
 
 double coupling_dt_parameter(double step_size, CouplingDtMode mode) {

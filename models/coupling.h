@@ -10,6 +10,7 @@
 namespace duet {
 
 // The learned f(x) = w2 silu(w1 x): one net per key/value head, or one for all heads of a layer.
+// For affine, two such nets with outputs (s, t): index 0 moves k, index 1 moves q.
 struct CouplingNet {
   CouplingNet() = default;
   // For `heads` key heads of `width` numbers each, as attention has them.
@@ -20,8 +21,8 @@ struct CouplingNet {
     f("w2", w2);
   }
 
-  Parameter w1;  // [G, h, D]; undefined: no coupling
-  Parameter w2;  // [G, D, h]
+  Parameter w1;  // [G, h, D], affine [G, 2, h, D]; undefined: no coupling
+  Parameter w2;  // [G, D, h], affine [G, 2, 2 D, h]
 };
 
 struct Coupling {
@@ -33,16 +34,18 @@ struct Coupling {
   bool defined() const { return net.w1.defined(); }
   // [B, T, Hq, D], [B, T, Hkv, D] -> the same shapes
   std::array<Tensor, 2> operator()(const Tensor& q, const Tensor& k) const;
-  // What the steps are multiplied by, [G]: dt, softplus(dt) or the fixed value.
+  // What the steps are multiplied by, [G]: dt, softplus(dt) or the fixed value. Undefined for
+  // affine.
   Tensor step_size() const;
   void visit(auto&& f) {
     if (owns_net) net.visit(f);
     f("dt", dt);
   }
 
+  CouplingKind kind = CouplingKind::none;
   CouplingNet net;
   bool owns_net = false;
-  Parameter dt;     // [G]; undefined when fixed
+  Parameter dt;     // [G]; undefined when fixed, and for affine
   Tensor fixed_dt;  // [G]; no parameter: not trained, not saved
   CouplingDtMode mode = CouplingDtMode::raw;
   CouplingOptions options;

@@ -16,7 +16,12 @@ double flops_per_token(const ModelConfig& config, std::int64_t t) {
   if (config.scoring == Scoring::diff_v2) projections += c * heads;  // lambda
   const double mlp = c * f * (config.activation == Activation::swiglu ? 3 : 2);
   const auto hidden = static_cast<double>(config.coupling_hidden);
-  const double coupling = static_cast<double>(config.coupling_steps) * kv_heads * 2 * d * hidden;
+  // W1 and W2 at each evaluation of f, n or n + 1 of them; affine: two nets, each W1 and twice W2.
+  const auto steps = static_cast<double>(config.coupling_steps);
+  const double products = config.coupling == CouplingKind::affine     ? 6 * steps
+                          : config.coupling == CouplingKind::leapfrog ? 2 * (steps + 1)
+                                                                      : 2 * steps;
+  const double coupling = products * kv_heads * d * hidden;
   // A token sees (T + 1) / 2 keys on average; q k^T and p v.
   const double value_width = config.scoring == Scoring::diff ? 2 * d : d;
   const double scores = q_heads * (d + value_width) * (static_cast<double>(t) + 1) / 2;

@@ -76,6 +76,8 @@ void Transformer::initialize(std::uint64_t seed) {
       fill(t.value, coupling_dt_parameter(config_.coupling_dt, config_.coupling_dt_mode));
     } else if (name.find(".lambda_") != std::string_view::npos && t.value.ndim() == 1) {
       fill_normal(t.value, init_key(seed, name), 0, kLambdaInitStd);
+    } else if (config_.coupling == CouplingKind::affine && name.ends_with("coupling.w2")) {
+      fill(t.value, 0);  // the identity
     } else {
       const bool residual = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
       fill_normal(t.value, init_key(seed, name), 0, residual ? residual_std : kInitStd);
@@ -190,7 +192,7 @@ ForwardCapture Transformer::capture(const Tensor& ids) const {
 
 std::vector<std::vector<double>> Transformer::coupling_step_sizes() const {
   std::vector<std::vector<double>> out;
-  if (config_.coupling == CouplingKind::none) return out;
+  if (!config_.has_step_size()) return out;
   const NoGradGuard no_grad;
   for (const Block& block : blocks_) {
     std::vector<double>& row = out.emplace_back();

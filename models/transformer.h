@@ -34,8 +34,8 @@ struct Transformer {
   const ModelConfig& config() const { return config_; }
 
   // N(0, 0.02), divided by sqrt(2 n_layer) for the projections into the residual stream; norms 1,
-  // biases 0, step sizes coupling_dt. A tensor's numbers depend on (seed, its name) alone, so two
-  // models start equal in every weight that both have.
+  // biases 0, step sizes coupling_dt, the last layer of affine's nets 0. A tensor's numbers depend
+  // on (seed, its name) alone, so two models start equal in every weight that both have.
   void initialize(std::uint64_t seed);
 
   // Mean cross-entropy. ids, targets: i32 or i64 [B, T], T <= block_size -> []
@@ -55,7 +55,7 @@ struct Transformer {
   // What every layer scores and returns for these ids, [B, T]. No dropout; records no graph.
   ForwardCapture capture(const Tensor& ids) const;
 
-  // Per layer and head; empty without coupling, an empty row for a layer without.
+  // Per layer and head; empty without coupling and for affine, an empty row for a layer without.
   std::vector<std::vector<double>> coupling_step_sizes() const;
 
   void visit(auto&& f) {

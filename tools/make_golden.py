@@ -13,6 +13,7 @@ AdamW gives in float64; the settings stand in the metadata.
 import json
 import math
 import os
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -49,14 +50,47 @@ def attention(q, k, v, causal=True):
     return torch.einsum("bhij,bjhd->bihd", s.softmax(-1), v)
 
 
-def coupling_euler(q, k, w1, w2, dt, steps=1):
-    """arXiv 2604.01683: q' = q + dt k, k' = k + dt f(q); f = w2 silu(w1 x); one net per key head."""
+def coupling_net(w1, w2, x):
+    """W2 silu(W1 x), one net per head: [B, T, G, D] -> [B, T, G, outputs]."""
+    return torch.einsum("goh,btgh->btgo", w2, F.silu(torch.einsum("ghd,btgd->btgh", w1, x)))
+
+
+def coupling(kind, q, k, w1, w2, dt, steps=1):
+    """arXiv 2604.01683, one net per key head; grouped queries act by their mean and move as one."""
     group = q.shape[2] // k.shape[2]
     dt = dt[:, None]
+    mean = lambda q: q.unflatten(2, (k.shape[2], group)).mean(3)
+    wide = lambda x: x.repeat_interleave(group, 2)
+    f = lambda x: coupling_net(w1, w2, x)
     for _ in range(steps):
-        mean_q = q.unflatten(2, (k.shape[2], group)).mean(3)
-        f = torch.einsum("gdh,btgh->btgd", w2, F.silu(torch.einsum("ghd,btgd->btgh", w1, mean_q)))
-        q, k = q + (dt * k).repeat_interleave(group, 2), k + dt * f
+        if kind == "euler":
+            q, k = q + wide(dt * k), k + dt * f(mean(q))
+        elif kind == "leapfrog":
+            k = k + dt / 2 * f(mean(q))
+            q = q + wide(dt * k)
+            k = k + dt / 2 * f(mean(q))
+        elif kind == "symplectic_euler":
+            k = k + dt * f(mean(q))
+            q = q + wide(dt * k)
+        elif kind == "uncoupled":
+            q = q + wide(dt * f(mean(q)))
+        else:
+            k = k + dt * f(k)
+    return q, k
+
+
+def coupling_affine(q, k, w1, w2, steps=1):
+    """w1 [G, 2, h, D], w2 [G, 2, 2 D, h]: net 0 moves k, net 1 moves q; s = tanh of the first D outputs."""
+    group = q.shape[2] // k.shape[2]
+
+    def moved(y, net, x, copies=1):
+        s, t = coupling_net(w1[:, net], w2[:, net], x).chunk(2, -1)
+        s, t = s.tanh().repeat_interleave(copies, 2), t.repeat_interleave(copies, 2)
+        return y * s.exp() + t
+
+    for _ in range(steps):
+        k = moved(k, 0, q.unflatten(2, (k.shape[2], group)).mean(3))
+        q = moved(q, 1, k, group)
     return q, k
 
 
@@ -100,9 +134,10 @@ def op_entries():
     yield "attention_dv", [r(2, 5, 2, 8), r(2, 7, 2, 8), r(2, 7, 2, 12)], attention
     pair = lambda hq, hk, h: [r(2, 5, hq, 8), r(2, 5, hk, 8), r(hk, h, 8, low=-1, high=1),
                               r(hk, 8, h, low=-1, high=1), r(hk, low=0.05, high=0.5)]
-    yield "coupling_euler", pair(2, 2, 4), coupling_euler
-    yield "coupling_euler_gqa", pair(4, 2, 4), coupling_euler
-    yield "coupling_euler_steps3", pair(2, 2, 4), lambda *a: coupling_euler(*a, steps=3)
+    euler = partial(coupling, "euler")
+    yield "coupling_euler", pair(2, 2, 4), euler
+    yield "coupling_euler_gqa", pair(4, 2, 4), euler
+    yield "coupling_euler_steps3", pair(2, 2, 4), partial(euler, steps=3)
 
     def targets(n, v):
         t = fixed_ids(n, v)
@@ -120,6 +155,15 @@ def op_entries():
     yield "sigmoid", [r(3, 17, low=-6, high=6)], torch.sigmoid
     yield "diff_combine", [r(2, 5, 3, 8), r(2, 5, 3, 8), r(())], lambda a, b, l: a - l * b
     yield "diff_combine_heads", [r(2, 5, 3, 8), r(2, 5, 3, 8), r(2, 5, 3)], lambda a, b, l: a - l[..., None] * b
+    # Below, so that the numbers of the entries above stay what they were.
+    affine_pair = lambda hq, hk, h: [r(2, 5, hq, 8), r(2, 5, hk, 8), r(hk, 2, h, 8, low=-1, high=1),
+                                     r(hk, 2, 16, h, low=-1, high=1)]
+    for kind in ["leapfrog", "symplectic_euler", "uncoupled", "uncoupled_k", "affine"]:
+        f = coupling_affine if kind == "affine" else partial(coupling, kind)
+        inputs = affine_pair if kind == "affine" else pair
+        yield f"coupling_{kind}", inputs(2, 2, 4), f
+        yield f"coupling_{kind}_gqa", inputs(4, 2, 4), f
+        yield f"coupling_{kind}_steps3", inputs(2, 2, 4), partial(f, steps=3)
 
 
 def make_ops():
@@ -198,8 +242,8 @@ def model_loss(c, w, ids, targets):
         h = norm(x, b + "attn_norm")
         q, k, v = (linear(h, f"{b}attn.{n}_proj").unflatten(-1, (-1, D)) for n in "qkv")
         if c["coupling"] == "euler":
-            q, k = coupling_euler(q, k, w[b + "attn.coupling.w1"], w[b + "attn.coupling.w2"],
-                                  w[b + "attn.coupling.dt"], c["coupling_steps"])
+            q, k = coupling("euler", q, k, w[b + "attn.coupling.w1"], w[b + "attn.coupling.w2"],
+                            w[b + "attn.coupling.dt"], c["coupling_steps"])
         if not gpt2:
             q, k = rope(q), rope(k)
         x = x + linear(attention(q, k, v).flatten(2), b + "attn.o_proj")

@@ -36,14 +36,14 @@ using FieldType = std::remove_reference_t<decltype(at<Member>()(std::declval<Run
 
 // An enumeration: its words are those of kEnumNames.
 template <auto Member>
-ChoiceKey choice(std::vector<AbsentChoice> absent = {}) {
+ChoiceKey choice() {
   using E = FieldType<Member>;
   ChoiceKey key{[](RunConfig& c) { return enum_name(at<Member>()(c)); },
                 [](RunConfig& c, std::string_view word) {
                   at<Member>()(c) = enum_from_name<E>(word).value();
                 },
                 {},
-                std::move(absent)};
+                {}};
   for (const auto& [value, word] : kEnumNames<E>) key.names.push_back(word);
   return key;
 }
@@ -83,13 +83,8 @@ std::vector<ConfigKey> make_table() {
       {"scoring", model, choice<&M::scoring>(),
        "softmax; diff, diff_v2: the difference of two maps", true},
 
-      {"coupling", coupling,
-       choice<&M::coupling>({{"leapfrog", ""},
-                             {"symplectic_euler", ""},
-                             {"uncoupled", ""},
-                             {"uncoupled_k", ""},
-                             {"affine", ""}}),
-       "how queries and keys move before scoring", true},
+      {"coupling", coupling, choice<&M::coupling>(), "how queries and keys move before scoring",
+       true},
       {"coupling_steps", coupling, IntegerKey{at<&M::coupling_steps>(), 1, 64}, "updates n", true},
       {"coupling_hidden", coupling, IntegerKey{at<&M::coupling_hidden>(), 1, 65536},
        "hidden width of f", true},
@@ -102,6 +97,8 @@ std::vector<ConfigKey> make_table() {
        "couple before or after the rotation", true},
       {"coupling_layers", coupling, ListKey{at<&M::coupling_layers>(), 0, 9'999},
        "layers that couple, as [0, 2]; []: all", true},
+      {"coupling_run_back", coupling, BooleanKey{at<&M::coupling_run_back>()},
+       "backward inverts the coupling instead of keeping its input", true},
 
       {"data", data, TextKey{at<&R::data>(), "a path"}, "training text"},
       {"val_data", data, TextKey{at<&R::val_data>(), "a path"},

@@ -119,14 +119,11 @@ void set(const ChoiceKey& k, const ConfigKey& key, const Setting& s, RunConfig& 
   const std::string v = text_value(key, s);
   const std::string wanted = canonical_name(v);
   for (const std::string_view name : k.names) {
-    if (name == wanted) return k.set(config, name);
+    if (canonical_name(name) == wanted) return k.set(config, name);
   }
   for (const AbsentChoice& absent : k.absent) {
     if (absent.name == wanted) {
-      throw Error(ErrorKind::usage,
-                  concat(s.where, ": ", v, " is not available: ",
-                         absent.hint.empty() ? "not in this version; use " + join(k.names)
-                                             : std::string(absent.hint)));
+      throw Error(ErrorKind::usage, concat(s.where, ": ", v, " is not available: ", absent.hint));
     }
   }
   const std::string_view nearest = nearest_name(wanted, k.names);

@@ -28,11 +28,13 @@ std::string model_words(const ModelConfig& m) {
 
 std::string coupling_words(const ModelConfig& m, std::int64_t parameters) {
   if (m.coupling == CouplingKind::none) return "none";
-  std::string out = fmt::format("{}, n {}, hidden {} per {}, dt {} ({}), {} RoPE",
-                                enum_name(m.coupling), m.coupling_steps, m.coupling_hidden,
-                                enum_name(m.coupling_sharing), format_number(m.coupling_dt),
-                                enum_name(m.coupling_dt_mode), enum_name(m.coupling_rope));
-  if (m.family != Family::llama) out.resize(out.rfind(','));
+  std::string out = fmt::format("{}, n {}, hidden {} per {}", enum_name(m.coupling),
+                                m.coupling_steps, m.coupling_hidden, enum_name(m.coupling_sharing));
+  if (m.has_step_size()) {
+    out += fmt::format(", dt {} ({})", format_number(m.coupling_dt), enum_name(m.coupling_dt_mode));
+  }
+  if (m.family == Family::llama) out += fmt::format(", {} RoPE", enum_name(m.coupling_rope));
+  if (m.coupling_run_back) out += ", run back";
   if (!m.coupling_layers.empty()) {
     out += ", layers";
     for (const std::int64_t layer : m.coupling_layers) out += fmt::format(" {}", layer);

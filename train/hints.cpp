@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "models/enum_names.h"
 #include "runtime/cpu/parallel.h"
 #include "train/text.h"
 
@@ -51,11 +52,16 @@ void training_hints(const ResolvedConfig& config, std::vector<std::string>& out)
     out.push_back(fmt::format("threads {} is more than the {} CPUs this process may use: slower",
                               run.threads, available_threads()));
   }
-  const bool none = run.model.coupling == CouplingKind::none;
+  const CouplingKind coupling = run.model.coupling;
   for (const ConfigKey& key : config_keys()) {
-    if (none && key.group == KeyGroup::coupling && key.name != "coupling" &&
+    const bool of_step = key.name == "coupling_dt" || key.name == "coupling_dt_mode";
+    const bool unused =
+        coupling == CouplingKind::none || (coupling == CouplingKind::affine && of_step);
+    if (unused && key.group == KeyGroup::coupling && key.name != "coupling" &&
         config.source(key.name) >= ConfigSource::file) {
-      out.push_back(fmt::format("{} has no effect with coupling none", key.name));
+      out.push_back(
+          fmt::format("{} has no effect with coupling {}{}", key.name, enum_name(coupling),
+                      coupling == CouplingKind::affine ? ", which has no step size" : ""));
     }
   }
 }

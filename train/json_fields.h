@@ -27,6 +27,7 @@ class JsonFields {
     check(found != object_.end(), ErrorKind::file, path_, ": key ", prefix_, key, " is missing");
     return *found;
   }
+  bool has(const char* key) const { return object_.contains(key); }
   JsonFields object(const char* key) const { return {at(key), path_, prefix_ + key + "."}; }
 
   std::int64_t integer(const char* key, std::int64_t low,

@@ -36,8 +36,12 @@ void visit_fields(auto& config, auto&& f) {
   f("coupling_dt_mode", config.coupling_dt_mode);
   f("coupling_rope", config.coupling_rope);
   f("coupling_layers", config.coupling_layers);
+  f("coupling_run_back", config.coupling_run_back);
   f("recompute", config.recompute);
 }
+
+// Fields that older checkpoints do not have.
+bool added_later(std::string_view key) { return key == "coupling_run_back"; }
 
 Json to_tree(const ModelConfig& config) {
   Json tree = Json::object();
@@ -54,6 +58,7 @@ Json to_tree(const ModelConfig& config) {
 ModelConfig parse_model(const JsonFields& fields) {
   ModelConfig config;
   visit_fields(config, [&]<class T>(const char* key, T& value) {
+    if (added_later(key) && !fields.has(key)) return;  // the default is what the run had
     if constexpr (std::is_enum_v<T>) {
       const auto known = enum_from_name<T>(fields.text(key));
       if (!known) fields.fail(key, fields.at(key), accepted_names<T>());

@@ -41,6 +41,23 @@ TEST(Config, TheDefaultCouplingAdds65536WeightsAtSixtyMillion) {
   }
 }
 
+// The controls have as many parameters as what they control for; affine has its own count.
+TEST(Config, EveryCouplingStatesItsParameters) {
+  ModelConfig c = preset("60m", Family::llama);
+  const std::int64_t heads = 8 * 8, f = 2 * 8 * 64;  // layers x heads; W1 and W2 of one head
+  for (const std::int64_t kv_heads : {8, 2}) {
+    c.n_kv_head = kv_heads;
+    c.coupling = CouplingKind::none;
+    const std::int64_t plain = parameters(c), nets = heads * kv_heads / 8;
+    for (const CouplingKind kind : kCouplings) {
+      c.coupling = kind;
+      // Two nets with outputs s and t: (1 + 2) matrices each, and no dt.
+      const std::int64_t each = kind == CouplingKind::affine ? 3 * f : f + 1;
+      EXPECT_EQ(parameters(c) - plain, nets * each) << enum_name(kind);
+    }
+  }
+}
+
 TEST(Config, SmallPresets) {
   EXPECT_EQ(preset_names(), (std::vector<std::string_view>{"tiny", "small", "nano", "60m", "150m",
                                                            "350m", "455m"}));
@@ -89,7 +106,8 @@ TEST(Config, EnumWords) {
   expect_table_round_trips<Family>("llama | gpt2");
   expect_table_round_trips<Activation>("swiglu | gelu | gelu_tanh");
   expect_table_round_trips<Scoring>("softmax | diff | diff_v2");
-  expect_table_round_trips<CouplingKind>("none | euler");
+  expect_table_round_trips<CouplingKind>(
+      "none | euler | leapfrog | symplectic-euler | uncoupled | uncoupled-k | affine");
   expect_table_round_trips<CouplingSharing>("head | layer | model");
   expect_table_round_trips<CouplingDtMode>("raw | softplus | fixed");
   expect_table_round_trips<CouplingRope>("before | after");
@@ -146,6 +164,15 @@ TEST(Config, EveryRefusalNamesKeyValueAndAcceptedForm) {
       {[](auto& c) { c.coupling_dt = 0, c.coupling_dt_mode = CouplingDtMode::softplus; },
        "coupling_dt: softplus gives positive step sizes only: got 0, expected coupling_dt > 0; or "
        "use coupling_dt_mode raw"},
+      {[](auto& c) { c.coupling_run_back = true; },
+       "coupling_run_back: coupling euler is not inverted: got true, expected false, or coupling "
+       "leapfrog, symplectic-euler or affine"},
+      {[](auto& c) {
+         c.coupling_run_back = true;
+         c.coupling = CouplingKind::uncoupled_k;
+       },
+       "coupling_run_back: coupling uncoupled-k is not inverted: got true, expected false, or "
+       "coupling leapfrog, symplectic-euler or affine"},
       {[](auto& c) {
          c.coupling_layers = {0, 2};
        },
@@ -182,6 +209,19 @@ TEST(Config, FlopsAreThoseOfTheMatrixProducts) {
   EXPECT_DOUBLE_EQ(flops_per_token(coupled, 512) - flops_per_token(c, 512), 6.0 * 3 * 65'536);
   coupled.coupling_layers = {0};
   EXPECT_DOUBLE_EQ(flops_per_token(coupled, 512) - flops_per_token(c, 512), 6.0 * 3 * 8'192);
+  // n = 3: f is evaluated three times, by leapfrog four; affine has three matrices in each of two
+  // half-steps.
+  for (const auto& [kind, evaluations] :
+       std::map<CouplingKind, double>{{CouplingKind::leapfrog, 4.0},
+                                      {CouplingKind::symplectic_euler, 3.0},
+                                      {CouplingKind::uncoupled, 3.0},
+                                      {CouplingKind::uncoupled_k, 3.0},
+                                      {CouplingKind::affine, 9.0}}) {
+    coupled.coupling = kind;
+    EXPECT_DOUBLE_EQ(flops_per_token(coupled, 512) - flops_per_token(c, 512),
+                     6.0 * evaluations * 8'192)
+        << enum_name(kind);
+  }
 }
 
 }  // namespace

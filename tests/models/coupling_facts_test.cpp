@@ -8,37 +8,82 @@ namespace {
 
 // Fact 1: with dt = 0 nothing is left of the coupling, to the last bit, in logits and gradients.
 TEST(CouplingFacts, ZeroStepSizeEqualsNoneBitForBit) {
-  for (const Family family : {Family::llama, Family::gpt2}) {
-    for (const DType dtype : {DType::f32, DType::f64}) {
-      for (const std::int64_t kv_heads : {4, 2}) {
-        for (const std::int64_t steps : {1, 3}) {
-          for (const CouplingRope order : {CouplingRope::before, CouplingRope::after}) {
-            ModelConfig c = micro(family);
-            c.n_kv_head = kv_heads;
-            c.coupling_steps = steps;
-            c.coupling_rope = order;
-            c.coupling_dt = 0;
-            Transformer coupled(c, dtype);
-            coupled.initialize(2);
-            // As perturbed as the plain one, but for dt.
-            c.coupling = CouplingKind::none;
-            Transformer plain(c, dtype);
-            plain.initialize(2);
-            perturb(plain, 0.2);
-            copy_weights(coupled, plain);
-            const Tensor ids = make_ids(2, 8, 13), targets = make_ids(2, 8, 13, 2);
-            EXPECT_EQ(values(coupled.logits(ids)), values(plain.logits(ids)));
-            backward(coupled.loss(ids, targets));
-            backward(plain.loss(ids, targets));
-            const std::map<std::string, Tensor> g = gradients(coupled);
-            for (const auto& [name, expected] : gradients(plain)) {
-              EXPECT_EQ(values(g.at(name)), values(expected))
-                  << name << ' ' << enum_name(family) << ' ' << dtype << " kv heads " << kv_heads
-                  << " steps " << steps;
+  for (const CouplingKind kind : kCouplings) {
+    if (kind == CouplingKind::affine) continue;  // no step size: below
+    for (const Family family : {Family::llama, Family::gpt2}) {
+      for (const DType dtype : {DType::f32, DType::f64}) {
+        for (const std::int64_t kv_heads : {4, 2}) {
+          for (const std::int64_t steps : {1, 3}) {
+            for (const CouplingRope order : {CouplingRope::before, CouplingRope::after}) {
+              // The other maps share the way of euler: fewer settings suffice.
+              if (kind != CouplingKind::euler && (dtype == DType::f64 || steps == 1)) continue;
+              ModelConfig c = micro(family, kind);
+              c.n_kv_head = kv_heads;
+              c.coupling_steps = steps;
+              c.coupling_rope = order;
+              c.coupling_dt = 0;
+              Transformer coupled(c, dtype);
+              coupled.initialize(2);
+              // As perturbed as the plain one, but for dt.
+              c.coupling = CouplingKind::none;
+              Transformer plain(c, dtype);
+              plain.initialize(2);
+              perturb(plain, 0.2);
+              copy_weights(coupled, plain);
+              const Tensor ids = make_ids(2, 8, 13), targets = make_ids(2, 8, 13, 2);
+              EXPECT_EQ(values(coupled.logits(ids)), values(plain.logits(ids)));
+              backward(coupled.loss(ids, targets));
+              backward(plain.loss(ids, targets));
+              const std::map<std::string, Tensor> g = gradients(coupled);
+              for (const auto& [name, expected] : gradients(plain)) {
+                EXPECT_EQ(values(g.at(name)), values(expected))
+                    << enum_name(kind) << ' ' << name << ' ' << enum_name(family) << ' ' << dtype
+                    << " kv heads " << kv_heads << " steps " << steps;
+              }
+              EXPECT_GT(max_abs(g.at("blocks.0.attn.coupling.dt")), 0);
             }
-            EXPECT_GT(max_abs(g.at("blocks.0.attn.coupling.dt")), 0);
           }
         }
+      }
+    }
+  }
+}
+
+// Fact 1 for affine, which starts as the identity: the same values as none, forward and backward,
+// whatever the other weights. Its own first layers have no gradient before the last ones move.
+TEST(CouplingFacts, AffineAtInitialisationEqualsNone) {
+  for (const Family family : {Family::llama, Family::gpt2}) {
+    for (const std::int64_t kv_heads : {4, 2}) {
+      ModelConfig c = micro(family, CouplingKind::affine);
+      c.n_kv_head = kv_heads;
+      c.coupling_steps = 2;
+      Transformer coupled(c);
+      coupled.initialize(2);
+      c.coupling = CouplingKind::none;
+      Transformer plain(c);
+      plain.initialize(2);
+      perturb(plain, 0.2);
+      copy_weights(coupled, plain);
+      const Tensor ids = make_ids(2, 8, 13), targets = make_ids(2, 8, 13, 2);
+      EXPECT_EQ(values(coupled.logits(ids)), values(plain.logits(ids)));
+      backward(coupled.loss(ids, targets));
+      backward(plain.loss(ids, targets));
+      const std::map<std::string, Tensor> g = gradients(coupled);
+      for (const auto& [name, expected] : gradients(plain)) {
+        EXPECT_EQ(values(g.at(name)), values(expected)) << name << ' ' << enum_name(family);
+      }
+      for (const std::string layer : {"blocks.0.", "blocks.1."}) {
+        EXPECT_EQ(max_abs(g.at(layer + "attn.coupling.w1")), 0);
+        EXPECT_GT(max_abs(g.at(layer + "attn.coupling.w2")), 0);
+      }
+      // One step of plain gradient descent, and all of it learns and matters.
+      for (NamedTensor& t : named_tensors(coupled)) accumulate(t.value, scale(t.gradient(), -0.5));
+      for (NamedTensor& t : named_tensors(plain)) accumulate(t.value, scale(t.gradient(), -0.5));
+      drop_gradients(coupled);
+      EXPECT_GT(max_difference(coupled.logits(ids), plain.logits(ids)), 1e-6);
+      backward(coupled.loss(ids, targets));
+      for (const auto& [name, gradient] : gradients(coupled)) {
+        EXPECT_GT(max_abs(gradient), 0) << name << ' ' << enum_name(family);
       }
     }
   }
@@ -106,8 +151,11 @@ TEST(CouplingFacts, CouplingChangesTheLogits) {
   };
   ModelConfig c = micro(Family::llama, CouplingKind::none);
   add_logits(c);
+  for (const CouplingKind kind : kCouplings) {
+    c.coupling = kind;
+    if (kind != CouplingKind::affine) add_logits(c);  // which starts as none
+  }
   c.coupling = CouplingKind::euler;
-  add_logits(c);
   c.coupling_steps = 2;
   add_logits(c);
   c.coupling_dt = 0.2;
@@ -160,6 +208,15 @@ TEST(CouplingFacts, ShapesFollowTheSharing) {
   EXPECT_EQ(shape_of(CouplingSharing::layer, "blocks.1.attn.coupling.w1"), (Shape{1, 3, 4}));
   EXPECT_EQ(shape_of(CouplingSharing::model, "coupling.w1"), (Shape{2, 3, 4}));
   EXPECT_EQ(shape_of(CouplingSharing::model, "blocks.0.attn.coupling.dt"), (Shape{2}));
+  c.coupling = CouplingKind::affine;
+  EXPECT_EQ(shape_of(CouplingSharing::head, "blocks.1.attn.coupling.w1"), (Shape{2, 2, 3, 4}));
+  EXPECT_EQ(shape_of(CouplingSharing::head, "blocks.1.attn.coupling.w2"), (Shape{2, 2, 8, 3}));
+  EXPECT_EQ(shape_of(CouplingSharing::layer, "blocks.1.attn.coupling.w1"), (Shape{1, 2, 3, 4}));
+  EXPECT_EQ(shape_of(CouplingSharing::model, "coupling.w2"), (Shape{2, 2, 8, 3}));
+  c.coupling_sharing = CouplingSharing::head;
+  Transformer affine(c, DType::f32, kMeta);
+  EXPECT_FALSE(weights(affine).contains("blocks.0.attn.coupling.dt"));
+  EXPECT_TRUE(affine.coupling_step_sizes().empty());
 }
 
 // A net shared by the layers is one net: its gradient is the sum over the layers.
@@ -188,19 +245,54 @@ TEST(CouplingFacts, ASharedNetSumsTheGradientsOfItsLayers) {
   }
 }
 
-// The fused op runs its steps again in backward: what is kept does not grow with n.
+// The fused ops run their steps again in backward, or back: what is kept does not grow with n. Run
+// back, they keep their outputs in the place of their inputs: as much.
 TEST(CouplingFacts, SavedBytesDoNotGrowWithTheSteps) {
-  std::vector<std::size_t> saved;
-  for (const std::int64_t steps : {1, 7}) {
-    ModelConfig c = micro(Family::llama);
-    c.coupling_steps = steps;
-    Transformer model(c);
-    model.initialize(1);
-    const std::size_t before = saved_bytes();
-    const Tensor loss = model.loss(make_ids(2, 8, 13), make_ids(2, 8, 13, 2));
-    saved.push_back(saved_bytes() - before);
+  for (const CouplingKind kind : kCouplings) {
+    const bool invertible = kind == CouplingKind::leapfrog ||
+                            kind == CouplingKind::symplectic_euler || kind == CouplingKind::affine;
+    std::vector<std::size_t> saved;
+    for (const bool run_back : {false, true}) {
+      if (run_back && !invertible) continue;
+      for (const std::int64_t steps : {1, 7}) {
+        ModelConfig c = micro(Family::llama, kind);
+        c.coupling_steps = steps;
+        c.coupling_run_back = run_back;
+        Transformer model(c);
+        model.initialize(1);
+        const std::size_t before = saved_bytes();
+        const Tensor loss = model.loss(make_ids(2, 8, 13), make_ids(2, 8, 13, 2));
+        saved.push_back(saved_bytes() - before);
+      }
+    }
+    EXPECT_EQ(saved, std::vector<std::size_t>(saved.size(), saved[0])) << enum_name(kind);
   }
-  EXPECT_EQ(saved[0], saved[1]);
+}
+
+// Running back restores the trajectory to rounding: the same gradients, near enough.
+TEST(CouplingFacts, RunningBackGivesTheSameGradients) {
+  for (const CouplingKind kind :
+       {CouplingKind::leapfrog, CouplingKind::symplectic_euler, CouplingKind::affine}) {
+    std::map<std::string, Tensor> g[2];
+    std::vector<double> loss;
+    for (const bool run_back : {false, true}) {
+      ModelConfig c = micro(Family::llama, kind);
+      c.n_kv_head = 2;
+      c.coupling_steps = 5;
+      c.coupling_run_back = run_back;
+      Transformer model(c);
+      model.initialize(1);
+      perturb(model, 0.3);
+      const Tensor out = model.loss(make_ids(2, 8, 13), make_ids(2, 8, 13, 2));
+      loss.push_back(out.item());
+      backward(out);
+      g[run_back ? 1 : 0] = gradients(model);
+    }
+    EXPECT_EQ(loss[0], loss[1]);
+    for (const auto& [name, want] : g[0]) {
+      EXPECT_LT(max_difference(g[1].at(name), want), 1e-5 * std::max(1.0, max_abs(want))) << name;
+    }
+  }
 }
 
 }  // namespace

@@ -76,6 +76,36 @@ TEST(Decode, PrefillEqualsStepByStepInEveryScoring) {
   }
 }
 
+// The cache holds evolved keys, whatever evolved them.
+TEST(Decode, PrefillEqualsStepByStepForEveryCoupling) {
+  for (const Family family : {Family::llama, Family::gpt2}) {
+    for (const CouplingKind kind : kCouplings) {
+      for (const std::int64_t kv_heads : {4, 2}) {
+        for (const CouplingRope order : {CouplingRope::before, CouplingRope::after}) {
+          ModelConfig c = micro(family, kind);
+          c.coupling_steps = 2;
+          c.n_kv_head = kv_heads;
+          c.coupling_rope = order;
+          Transformer model(c);
+          model.initialize(1);
+          perturb(model, 0.2);
+          const Tensor ids = make_ids(3, 8, 13);
+          const NoGradGuard no_grad;
+          const Tensor whole = model.logits(ids);
+          ASSERT_GT(max_abs(whole), 0.1);
+          const double tolerance = 1e-5 * std::max(1.0, max_abs(whole));
+          for (const auto& pieces :
+               {std::vector<std::int64_t>(8, 1), std::vector<std::int64_t>{5, 1, 2}}) {
+            EXPECT_LT(max_difference(decode(model, ids, pieces), whole), tolerance)
+                << enum_name(family) << ' ' << enum_name(kind) << " kv heads " << kv_heads
+                << " rope " << enum_name(order) << " pieces " << pieces.size();
+          }
+        }
+      }
+    }
+  }
+}
+
 // The cache must matter: without the first token the logits of later ones differ.
 TEST(Decode, EarlierTokensAreSeen) {
   for (const Family family : {Family::llama, Family::gpt2}) {

@@ -60,6 +60,29 @@ TEST(Gradient, MatchesCentralDifferences) {
   }
 }
 
+TEST(Gradient, MatchesForEveryCoupling) {
+  for (const CouplingKind kind : kCouplings) {
+    for (const bool run_back : {false, true}) {
+      ModelConfig c = micro(Family::llama, kind);
+      c.n_kv_head = 2;
+      c.coupling_steps = 2;
+      c.coupling_run_back = run_back;
+      if (run_back && (kind == CouplingKind::euler || kind == CouplingKind::uncoupled ||
+                       kind == CouplingKind::uncoupled_k)) {
+        continue;
+      }
+      SCOPED_TRACE(std::string(enum_name(kind)) + (run_back ? " run back" : ""));
+      expect_gradients_match(c);
+      c.n_kv_head = 4;
+      c.coupling_rope = CouplingRope::after;
+      c.coupling_sharing = run_back ? CouplingSharing::layer : CouplingSharing::model;
+      c.coupling_dt_mode = CouplingDtMode::softplus;
+      c.coupling_layers = {1};
+      expect_gradients_match(c);
+    }
+  }
+}
+
 TEST(Gradient, MatchesWithEveryOption) {
   ModelConfig c = micro(Family::llama);
   c.n_kv_head = 2;
@@ -152,6 +175,17 @@ TEST(Gradient, RecomputeModesAgreeBitForBitAndKeepLess) {
       EXPECT_LT(saved[RecomputeMode::block], saved[RecomputeMode::attn]);
       EXPECT_LT(saved[RecomputeMode::block], saved[RecomputeMode::mlp]);
     }
+  }
+}
+
+TEST(Gradient, RecomputeAgreesBitForBitForEveryCoupling) {
+  for (const CouplingKind kind : kCouplings) {
+    ModelConfig c = micro(Family::llama, kind);
+    c.n_kv_head = 2;
+    c.coupling_steps = 2;
+    const Result none = run(c, RecomputeMode::none), block = run(c, RecomputeMode::block);
+    EXPECT_EQ(none.gradients, block.gradients) << enum_name(kind);
+    EXPECT_EQ(none.loss, block.loss);
   }
 }
 

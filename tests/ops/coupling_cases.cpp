@@ -1,83 +1,218 @@
-// Rows of coupling_euler.
+// Rows of the coupling ops.
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 
 #include "tests/ops/op_case.h"
 
 namespace duet::test {
 namespace {
 
-// Token by token, head by head, straight from the equations.
-Tensors euler_oracle(const Tensors& in, int steps) {
-  const Shape qs = in[0].shape(), ks = in[1].shape(), ws = in[2].shape();
-  const std::int64_t heads = ks[2], group = heads > 0 ? qs[2] / heads : 1, width = qs[3];
-  const std::int64_t hidden = ws[1];
+using Numbers = std::vector<double>;
+
+// W [rows, columns] x
+Numbers times(const double* w, std::size_t rows, const Numbers& x) {
+  Numbers y(rows);
+  for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t j = 0; j < x.size(); ++j) y[i] += w[i * x.size() + j] * x[j];
+  }
+  return y;
+}
+// W2 silu(W1 x), `outputs` rows in W2
+Numbers net(const double* w1, const double* w2, std::size_t hidden, std::size_t outputs,
+            const Numbers& x) {
+  Numbers h = times(w1, hidden, x);
+  for (double& v : h) v /= 1 + std::exp(-v);
+  return times(w2, outputs, h);
+}
+
+// One token of one head: the queries that share it and its key.
+struct Pair {
+  std::vector<Numbers> q;
+  Numbers k;
+
+  Numbers mean() const {
+    Numbers x(k.size());
+    for (const Numbers& query : q) {
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        x[i] += query[i] / static_cast<double>(q.size());
+      }
+    }
+    return x;
+  }
+  void move_queries(double by, const Numbers& along) {
+    for (Numbers& query : q) {
+      for (std::size_t i = 0; i < along.size(); ++i) query[i] += by * along[i];
+    }
+  }
+  void move_key(double by, const Numbers& along) {
+    for (std::size_t i = 0; i < along.size(); ++i) k[i] += by * along[i];
+  }
+};
+
+// The parameters of one head.
+struct Weights {
+  const double *w1, *w2;
+  double dt;
+  std::size_t hidden, width;
+
+  Numbers f(const Numbers& x) const { return net(w1, w2, hidden, width, x); }
+  // y = y exp(s) + t, s and t from x by net number `half`
+  void affine(std::size_t half, const Numbers& x, Numbers& y) const {
+    const Numbers out =
+        net(w1 + half * hidden * width, w2 + half * 2 * width * hidden, hidden, 2 * width, x);
+    for (std::size_t i = 0; i < width; ++i) {
+      y[i] = y[i] * std::exp(std::tanh(out[i])) + out[width + i];
+    }
+  }
+};
+
+// One step each, straight from the equations.
+using StepOracle = void (*)(const Weights&, Pair&);
+void euler(const Weights& w, Pair& p) {
+  const Numbers f = w.f(p.mean()), k = p.k;
+  p.move_queries(w.dt, k);
+  p.move_key(w.dt, f);
+}
+void leapfrog(const Weights& w, Pair& p) {
+  p.move_key(w.dt / 2, w.f(p.mean()));
+  p.move_queries(w.dt, p.k);
+  p.move_key(w.dt / 2, w.f(p.mean()));
+}
+void symplectic_euler(const Weights& w, Pair& p) {
+  p.move_key(w.dt, w.f(p.mean()));
+  p.move_queries(w.dt, p.k);
+}
+void uncoupled(const Weights& w, Pair& p) { p.move_queries(w.dt, w.f(p.mean())); }
+void uncoupled_k(const Weights& w, Pair& p) { p.move_key(w.dt, w.f(p.k)); }
+void affine(const Weights& w, Pair& p) {
+  w.affine(0, p.mean(), p.k);
+  for (Numbers& query : p.q) w.affine(1, p.k, query);
+}
+
+Tensors oracle(const Tensors& in, StepOracle step, int steps) {
+  const Shape qs = in[0].shape(), ks = in[1].shape(), w1 = in[2].shape(), w2 = in[3].shape();
+  const std::int64_t heads = ks[2], group = qs[2] / heads, width = qs[3];
   Tensor q_out = Tensor::empty(qs, DType::f64), k_out = Tensor::empty(ks, DType::f64);
-  const auto size = static_cast<std::size_t>(width);
   for (std::int64_t token = 0; token < qs[0] * qs[1]; ++token) {
     for (std::int64_t head = 0; head < heads; ++head) {
-      const std::int64_t net = ws[0] == 1 ? 0 : head;
-      const double* w1 = in[2].data<double>() + net * hidden * width;
-      const double* w2 = in[3].data<double>() + net * hidden * width;
-      const double dt = in[4].data<double>()[net];
-      const std::int64_t q_at = (token * qs[2] + head * group) * width;
-      const std::int64_t k_at = (token * heads + head) * width;
-      const double* q_in = in[0].data<double>() + q_at;
-      const double* k_in = in[1].data<double>() + k_at;
-      std::vector<double> q(q_in, q_in + group * width), k(k_in, k_in + width);
-      for (int n = 0; n < steps; ++n) {
-        std::vector<double> x(size), f(size);
-        for (std::int64_t i = 0; i < group * width; ++i) {
-          x[static_cast<std::size_t>(i % width)] +=
-              q[static_cast<std::size_t>(i)] / static_cast<double>(group);
-        }
-        for (std::int64_t j = 0; j < hidden; ++j) {
-          double h = 0;
-          for (std::size_t i = 0; i < size; ++i) h += w1[j * width + static_cast<int>(i)] * x[i];
-          const double a = h / (1 + std::exp(-h));
-          for (std::size_t i = 0; i < size; ++i) f[i] += w2[static_cast<int>(i) * hidden + j] * a;
-        }
-        for (std::size_t i = 0; i < q.size(); ++i) q[i] += dt * k[i % size];
-        for (std::size_t i = 0; i < size; ++i) k[i] += dt * f[i];
+      const std::int64_t net = w1[0] == 1 ? 0 : head;
+      const Weights w{in[2].data<double>() + net * (in[2].numel() / w1[0]),
+                      in[3].data<double>() + net * (in[3].numel() / w2[0]),
+                      in.size() > 4 ? in[4].data<double>()[net] : 0,
+                      static_cast<std::size_t>(w1[w1.ndim() - 2]), static_cast<std::size_t>(width)};
+      const auto row = [&](const Tensor& t, std::int64_t all, std::int64_t h) {
+        return t.data<double>() + (token * all + h) * width;
+      };
+      Pair p;
+      for (std::int64_t h = head * group; h < (head + 1) * group; ++h) {
+        p.q.emplace_back(row(in[0], qs[2], h), row(in[0], qs[2], h) + width);
       }
-      std::copy(q.begin(), q.end(), q_out.mutable_data<double>() + q_at);
-      std::copy(k.begin(), k.end(), k_out.mutable_data<double>() + k_at);
+      p.k = Numbers(row(in[1], heads, head), row(in[1], heads, head) + width);
+      for (int n = 0; n < steps; ++n) step(w, p);
+      for (std::int64_t m = 0; m < group; ++m) {
+        std::copy_n(p.q[static_cast<std::size_t>(m)].begin(), width,
+                    q_out.mutable_data<double>() + (token * qs[2] + head * group + m) * width);
+      }
+      std::copy_n(p.k.begin(), width,
+                  k_out.mutable_data<double>() + (token * heads + head) * width);
     }
   }
   return {q_out, k_out};
 }
 
-OpCase euler_row(const std::string& name, const Shape& q, std::int64_t key_heads, std::int64_t nets,
-                 std::int64_t hidden, int steps) {
-  const std::int64_t width = q.back();
-  const Shape k{q[0], q[1], key_heads, width};
+struct Sizes {
+  Shape q;
+  std::int64_t key_heads, nets, hidden;
+  CouplingOptions options;
+
+  Shape k() const { return {q[0], q[1], key_heads, q.back()}; }
+};
+
+OpCase row_of(const std::string& name, const Sizes& s, StepOracle step) {
   OpCase row;
   row.name = name;
-  row.inputs = {q, k, {nets, hidden, width}, {nets, width, hidden}, {nets}};
-  row.call = [steps](const Tensors& in) {
-    const auto [q_out, k_out] = coupling_euler(in[0], in[1], in[2], in[3], in[4], {steps});
-    return Tensors{q_out, k_out};
-  };
-  row.oracle = [steps](const Tensors& in) { return euler_oracle(in, steps); };
+  row.inputs = {s.q, s.k()};
+  const int steps = s.options.steps;
+  row.oracle = [step, steps](const Tensors& in) { return oracle(in, step, steps); };
   row.low = -1;
   row.high = 1;
-  // q, k and the parameters, whatever the number of steps
-  row.saved_bytes = (q.numel() + k.numel() + 2 * nets * hidden * width + nets) * 4;
   row.empty_ok = true;
+  return row;
+}
+
+using StepOp = std::array<Tensor, 2> (*)(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                         const Tensor&, const CouplingOptions&);
+
+OpCase step_row(const std::string& name, StepOp op, StepOracle step, const Sizes& s) {
+  OpCase row = row_of(name, s, step);
+  const std::int64_t width = s.q.back();
+  row.inputs.insert(row.inputs.end(),
+                    {{s.nets, s.hidden, width}, {s.nets, width, s.hidden}, {s.nets}});
+  const CouplingOptions options = s.options;
+  row.call = [op, options](const Tensors& in) {
+    const auto [q_out, k_out] = op(in[0], in[1], in[2], in[3], in[4], options);
+    return Tensors{q_out, k_out};
+  };
+  // The pair, before or after the steps, whatever their number; of the uncoupled, what moves.
+  const std::int64_t pair = (op == coupling_uncoupled_k ? 0 : s.q.numel()) +
+                            (op == coupling_uncoupled ? 0 : s.k().numel());
+  row.saved_bytes = (pair + 2 * s.nets * s.hidden * width + s.nets) * 4;
+  return row;
+}
+
+OpCase affine_row(const std::string& name, const Sizes& s) {
+  OpCase row = row_of(name, s, affine);
+  const std::int64_t width = s.q.back();
+  row.inputs.insert(row.inputs.end(),
+                    {{s.nets, 2, s.hidden, width}, {s.nets, 2, 2 * width, s.hidden}});
+  const CouplingOptions options = s.options;
+  row.call = [options](const Tensors& in) {
+    const auto [q_out, k_out] = coupling_affine(in[0], in[1], in[2], in[3], options);
+    return Tensors{q_out, k_out};
+  };
+  row.saved_bytes = (s.q.numel() + s.k().numel() + 6 * s.nets * s.hidden * width) * 4;
   return row;
 }
 
 }  // namespace
 
 std::vector<OpCase> coupling_cases() {
-  std::vector<OpCase> rows{
-      euler_row("coupling_euler", {2, 3, 2, 4}, 2, 2, 3, 1),
-      euler_row("coupling_euler_gqa", {2, 3, 4, 4}, 2, 2, 3, 1),
-      euler_row("coupling_euler_steps3", {2, 3, 2, 4}, 2, 2, 3, 3),
+  struct Coupling {
+    const char* name;
+    std::function<OpCase(const std::string&, const Sizes&)> row;
+    bool invertible;
   };
-  for (OpCase& row : rows) row.golden = row.name;
-  rows.push_back(euler_row("coupling_euler_shared_net", {2, 3, 3, 4}, 3, 1, 2, 2));
-  rows.push_back(euler_row("coupling_euler_gqa_steps2", {1, 5, 6, 3}, 2, 1, 4, 2));
-  rows.push_back(euler_row("coupling_euler_odd_sizes", {3, 13, 1, 9}, 1, 1, 11, 1));
+  const auto by_steps = [](StepOp op, StepOracle step) {
+    return [=](const std::string& name, const Sizes& s) { return step_row(name, op, step, s); };
+  };
+  const Coupling couplings[] = {
+      {"coupling_euler", by_steps(coupling_euler, euler), false},
+      {"coupling_leapfrog", by_steps(coupling_leapfrog, leapfrog), true},
+      {"coupling_symplectic_euler", by_steps(coupling_symplectic_euler, symplectic_euler), true},
+      {"coupling_uncoupled", by_steps(coupling_uncoupled, uncoupled), false},
+      {"coupling_uncoupled_k", by_steps(coupling_uncoupled_k, uncoupled_k), false},
+      {"coupling_affine", affine_row, true},
+  };
+  std::vector<OpCase> rows;
+  for (const Coupling& c : couplings) {
+    const std::string name = c.name;
+    const auto add = [&](const std::string& suffix, const Sizes& s) {
+      rows.push_back(c.row(name + suffix, s));
+    };
+    // A batch of another size than the number of nets: one check changes it alone.
+    add("", {{3, 3, 2, 4}, 2, 2, 3, {1}});
+    add("_gqa", {{3, 3, 4, 4}, 2, 2, 3, {1}});
+    add("_steps3", {{3, 3, 2, 4}, 2, 2, 3, {3}});
+    for (std::size_t i = rows.size() - 3; i < rows.size(); ++i) rows[i].golden = rows[i].name;
+    add("_shared_net", {{2, 3, 3, 4}, 3, 1, 2, {2}});
+    add("_gqa_steps2", {{2, 5, 6, 3}, 2, 1, 4, {2}});
+    add("_odd_sizes", {{3, 13, 1, 9}, 1, 1, 11, {1}});
+    if (!c.invertible) continue;
+    add("_run_back", {{3, 3, 2, 4}, 2, 2, 3, {1, true}});
+    add("_run_back_gqa_steps3", {{3, 3, 4, 4}, 2, 2, 3, {3, true}});
+  }
   return rows;
 }
 
