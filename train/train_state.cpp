@@ -41,7 +41,7 @@ void visit_fields(auto& config, auto&& f) {
 }
 
 // Fields that older checkpoints do not have.
-bool added_later(std::string_view key) { return key == "coupling_run_back"; }
+bool added_later(std::string_view key) { return key == "scoring" || key == "coupling_run_back"; }
 
 Json to_tree(const ModelConfig& config) {
   Json tree = Json::object();

@@ -18,14 +18,7 @@
 namespace duet::test {
 namespace {
 
-// How the scores become weights: a name and what it changes in the model.
-struct Scoring {
-  const char* name;
-  void (*choose)(ModelConfig&);
-};
-constexpr Scoring kScorings[] = {
-    {"softmax", [](ModelConfig&) {}},
-};
+constexpr Scoring kScorings[] = {Scoring::softmax, Scoring::diff, Scoring::diff_v2};
 constexpr CouplingKind kKinds[] = {CouplingKind::none,      CouplingKind::euler,
                                    CouplingKind::leapfrog,  CouplingKind::symplectic_euler,
                                    CouplingKind::uncoupled, CouplingKind::uncoupled_k,
@@ -46,7 +39,7 @@ RunConfig run_of(const TempDirectory& dir, const Combination& combination) {
   m.n_embd = 32;
   m.coupling = coupling;
   m.coupling_steps = 2;
-  scoring.choose(m);
+  m.scoring = scoring;
   config.batch_size = 8;
   config.max_iters = 20;
   config.eval_interval = 10;
@@ -159,7 +152,8 @@ INSTANTIATE_TEST_SUITE_P(Combinations, CouplingTraining,
                          [](const auto& test) {
                            const auto& [coupling, scoring, family, key_heads] = test.param;
                            std::string name = std::string(enum_name(coupling)) + "_" +
-                                              scoring.name + "_" + std::string(enum_name(family)) +
+                                              std::string(enum_name(scoring)) + "_" +
+                                              std::string(enum_name(family)) +
                                               (key_heads == 4 ? "" : "_gqa");
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
