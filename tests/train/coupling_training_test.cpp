@@ -145,19 +145,19 @@ TEST_P(CouplingTraining, LearnsResumesAndGenerates) {
   EXPECT_GT(largest_difference(plain.logits(ids), whole), 1e-5F);
 }
 
+std::string combination_name(const testing::TestParamInfo<Combination>& info) {
+  const auto& [coupling, scoring, family, key_heads] = info.param;
+  std::string name = std::string(enum_name(coupling)) + "_" + std::string(enum_name(scoring)) +
+                     "_" + std::string(enum_name(family)) + (key_heads == 4 ? "" : "_gqa");
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Combinations, CouplingTraining,
                          testing::Combine(testing::ValuesIn(kKinds), testing::ValuesIn(kScorings),
                                           testing::Values(Family::llama, Family::gpt2),
                                           testing::Values(4, 2)),
-                         [](const auto& test) {
-                           const auto& [coupling, scoring, family, key_heads] = test.param;
-                           std::string name = std::string(enum_name(coupling)) + "_" +
-                                              std::string(enum_name(scoring)) + "_" +
-                                              std::string(enum_name(family)) +
-                                              (key_heads == 4 ? "" : "_gqa");
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         combination_name);
 
 }  // namespace
 }  // namespace duet::test
