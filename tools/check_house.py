@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOMS = ["runtime", "autograd", "ops", "models", "train", "tools"]  # each may use those before it
 TOP = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "tests", *ROOMS}
-VENDOR = re.compile(r'#include\s+[<"](dnnl|oneapi/|hwy/|cuda|cublas|cudnn|omp\.h|mpi\.h|nccl)')
+VENDOR = re.compile(r'#include\s+[<"](dnnl|Eigen/|oneapi/|hwy/|cuda|cublas|cudnn|omp\.h|mpi\.h|nccl)')
 CODE = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh"}
 MAX_LINES, MAX_README = 500, 60
 

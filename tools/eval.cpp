@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "runtime/error.h"
 #include "runtime/printable.h"
@@ -10,16 +11,54 @@
 #include "tools/flags.h"
 #include "tools/output.h"
 #include "train/data.h"
+#include "train/diagnostics.h"
 #include "train/evaluate.h"
 #include "train/text.h"
 
 namespace duet {
+namespace {
+
+nlohmann::ordered_json to_json(const Diagnostics& d) {
+  nlohmann::ordered_json out;
+  for (const auto& [name, table] : d.tables()) out[name] = *table;
+  out["residual/collapse"] = d.collapse;
+  out["residual/cosine"] = d.cosine;
+  if (!d.lambda.empty()) out["diff/lambda"] = d.lambda;
+  return out;
+}
+
+double mean(const std::vector<double>& heads) {
+  double sum = 0;
+  for (const double h : heads) sum += h;
+  return sum / static_cast<double>(heads.size());
+}
+
+// A row per layer: means over its heads.
+std::string table_of(const Diagnostics& d, const Tensor& ids) {
+  const bool two = !d.entropy_2.empty();
+  std::string out = fmt::format(
+      "\nattention of {} sequences of {} tokens, mean over heads{}\n"
+      "layer    rank  s1 - s2  s2 / s1  entropy  of max    sink{}  collapse  cosine\n",
+      ids.size(0), ids.size(1), two ? "; rank and s of the difference of two maps" : "",
+      two ? "  entropy 2  lambda" : "");
+  for (std::size_t l = 0; l < d.collapse.size(); ++l) {
+    out += fmt::format("{:>5} {:>7.2f} {:>8.4f} {:>8.4f} {:>8.4f} {:>7.4f} {:>7.4f}", l,
+                       mean(d.effective_rank[l]), mean(d.gap[l]), mean(d.gap_ratio[l]),
+                       mean(d.entropy[l]), mean(d.entropy_norm[l]), mean(d.sink[l]));
+    if (two) out += fmt::format(" {:>10.4f} {:>7.4f}", mean(d.entropy_2[l]), mean(d.lambda[l]));
+    out += fmt::format(" {:>9.4f} {:>7.4f}\n", d.collapse[l], d.cosine[l]);
+  }
+  return out;
+}
+
+}  // namespace
 
 int run_eval(const Arguments& arguments) {
   std::string path, data;
   EvalOptions options;
   std::int64_t threads = 0;
-  bool json = false;
+  bool json = false, diagnose_maps = false;
+  std::int64_t sequences = 8;
   Flags flags("duet eval", "--checkpoint DIR --data FILE",
               "loss, perplexity per token and per word, bits per byte");
   flags.required_text("checkpoint", &path, "DIR",
@@ -29,6 +68,9 @@ int run_eval(const Arguments& arguments) {
                 "targets that count per window; 0: block_size, windows side by side");
   flags.integer("batch_size", &options.batch_size, 1, std::int64_t{1} << 20, "windows at once");
   flags.integer("threads", &threads, 0, 4096, "CPU threads; 0: what the process may use");
+  flags.toggle("diagnostics", &diagnose_maps,
+               "rank, entropy, gap and sink of the attention maps; collapse of the stream");
+  flags.integer("sequences", &sequences, 1, 4096, "sequences that --diagnostics measures");
   flags.toggle("json", &json, "one JSON object instead of lines");
   if (!flags.parse(arguments)) return 0;
 
@@ -43,6 +85,12 @@ int run_eval(const Arguments& arguments) {
   const EvalResult result = evaluate(opened.model, part, options);
   const double ppl_word = perplexity_per_word(result, text);
 
+  std::optional<Diagnostics> diagnostics;
+  Tensor sample;
+  if (diagnose_maps) {
+    sample = sample_sequences(part, block, sequences);
+    diagnostics = diagnose(opened.model, sample);
+  }
   if (json) {
     nlohmann::ordered_json out;
     out["checkpoint"] = opened.checkpoint.directory();
@@ -55,22 +103,24 @@ int run_eval(const Arguments& arguments) {
     out["windows"] = result.windows;
     out["window"] = result.window;
     out["stride"] = result.stride;
+    if (diagnostics) out["diagnostics"] = to_json(*diagnostics);
     write_out(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     return 0;
   }
   const auto count = [](auto n) { return format_count(static_cast<std::int64_t>(n)); };
-  write_out(
-      fmt::format("checkpoint     {} (step {})\n"
-                  "data           {}: {} bytes, {} tokens, {} words\n"
-                  "protocol       window {}, stride {}, {} windows, {} targets\n"
-                  "loss           {:.4f} nats per token\n"
-                  "ppl per token  {:.3f}\n"
-                  "ppl per word   {:.5g}\n"
-                  "bits per byte  {:.4f}\n",
-                  printable(opened.checkpoint.directory(), 4096), opened.checkpoint.state().step,
-                  printable(data, 4096), count(text.size()), count(part.tokens.size()),
-                  count(count_words(text)), result.window, result.stride, count(result.windows),
-                  count(result.tokens), result.loss, result.ppl, ppl_word, result.bits_per_byte));
+  write_out(fmt::format("checkpoint     {} (step {})\n"
+                        "data           {}: {} bytes, {} tokens, {} words\n"
+                        "protocol       window {}, stride {}, {} windows, {} targets\n"
+                        "loss           {:.4f} nats per token\n"
+                        "ppl per token  {:.3f}\n"
+                        "ppl per word   {:.5g}\n"
+                        "bits per byte  {:.4f}\n",
+                        printable(opened.checkpoint.directory(), 4096),
+                        opened.checkpoint.state().step, printable(data, 4096), count(text.size()),
+                        count(part.tokens.size()), count(count_words(text)), result.window,
+                        result.stride, count(result.windows), count(result.tokens), result.loss,
+                        result.ppl, ppl_word, result.bits_per_byte) +
+            (diagnostics ? table_of(*diagnostics, sample) : ""));
   return 0;
 }
 

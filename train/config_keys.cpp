@@ -150,6 +150,8 @@ std::vector<ConfigKey> make_table() {
        "steps between evaluations"},
       {"eval_iters", run, IntegerKey{at<&R::eval_iters>(), 0, kMany},
        "micro-batches of an evaluation; 0: the whole validation part"},
+      {"diagnostics", run, IntegerKey{at<&R::diagnostics>(), 0, 4096},
+       "sequences whose attention maps an evaluation measures; 0: none"},
       {"log_interval", run, IntegerKey{at<&R::log_interval>(), 1, kMany},
        "steps between log lines"},
       {"save_interval", run, IntegerKey{at<&R::save_interval>(), 0, kMany},

@@ -122,6 +122,12 @@ void Metrics::on_eval(const EvalReport& report) {
   json["val/ppl"] = report.ppl;
   json["val/bpb"] = report.bits_per_byte;
   if (!report.coupling_dt.empty()) json["coupling/dt"] = report.coupling_dt;
+  if (!report.diff_lambda.empty()) json["diff/lambda"] = report.diff_lambda;
+  if (report.diagnostics) {
+    for (const auto& [key, table] : report.diagnostics->tables()) json[key] = *table;
+    json["residual/collapse"] = report.diagnostics->collapse;
+    json["residual/cosine"] = report.diagnostics->cosine;
+  }
   flush();  // before the checkpoint that makes the evaluation final
 }
 

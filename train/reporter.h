@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "models/config.h"
+#include "train/diagnostics.h"
 
 namespace duet {
 
@@ -49,6 +51,9 @@ struct EvalReport {
   bool best = false;
   // Step size of the coupling per layer and head; empty without coupling.
   std::vector<std::vector<double>> coupling_dt;
+  // lambda of differential attention, likewise (diff: one a layer); empty with softmax.
+  std::vector<std::vector<double>> diff_lambda;
+  std::optional<Diagnostics> diagnostics;  // of a sample of the validation part, where asked for
 };
 
 class Reporter {

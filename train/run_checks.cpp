@@ -44,6 +44,7 @@ void check_config(const RunConfig& c) {
   at_least("warmup_iters", c.warmup_iters, 0);
   at_least("eval_interval", c.eval_interval, 0);
   at_least("eval_iters", c.eval_iters, 0);
+  at_least("diagnostics", c.diagnostics, 0);
   at_least("save_interval", c.save_interval, 0);
   at_least("keep", c.keep, 1);
   at_least("max_nonfinite_steps", c.max_nonfinite_steps, 1);

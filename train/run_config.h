@@ -43,6 +43,7 @@ struct RunConfig {
   std::string out_dir = "runs/default";
   std::int64_t eval_interval = 250;
   std::int64_t eval_iters = 50;  // micro-batches of an evaluation; 0: the whole validation part
+  std::int64_t diagnostics = 2;  // sequences that an evaluation measures maps of; 0: none
   std::int64_t log_interval = 10;
   std::int64_t save_interval = 0;  // 0: with every evaluation
   std::int64_t keep = 2;           // newest checkpoints kept, beside the best

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -44,6 +45,7 @@ class Run {
   void announce() const;
   void one_step();
   bool evaluate_now();
+  void look_inside(EvalReport& report) const;
   void save();
   int stop_signal() const {
     return context_.stop_signal == nullptr ? 0 : context_.stop_signal->load();
@@ -246,6 +248,20 @@ void Run::one_step() {
         "; lower learning_rate, or look at windows ", first_sample, " to ", state_.samples - 1);
 }
 
+// Attention maps and lambda on a few sequences of the validation part.
+void Run::look_inside(EvalReport& report) const {
+  const bool differential = config_.model.scoring != Scoring::softmax;
+  if (config_.diagnostics == 0 && !differential) return;
+  const Tensor ids = sample_sequences(data_.val, config_.model.block_size,
+                                      std::max<std::int64_t>(1, config_.diagnostics));
+  if (config_.diagnostics == 0) {
+    report.diff_lambda = diff_lambdas(*model_, ids);
+    return;
+  }
+  report.diagnostics = diagnose(*model_, ids);
+  report.diff_lambda = report.diagnostics->lambda;
+}
+
 // False when a stop signal cut the evaluation off.
 bool Run::evaluate_now() {
   EvalOptions options;
@@ -270,7 +286,10 @@ bool Run::evaluate_now() {
                     eval.ppl,
                     eval.bits_per_byte,
                     best,
-                    model_->coupling_step_sizes()};
+                    model_->coupling_step_sizes(),
+                    {},
+                    {}};
+  look_inside(report);
   reporter_.on_eval(report);
   return true;
 }

@@ -75,9 +75,26 @@ TEST_F(TrainCommandTest, ARunLeavesItsFilesAndTheOthersReadThem) {
   std::set<std::int64_t> steps;
   for (const auto& line : lines) EXPECT_TRUE(steps.insert(line["step"].get<std::int64_t>()).second);
   EXPECT_EQ(steps, (std::set<std::int64_t>{0, 1, 5, 10, 15, 20, 25, 30}));
-  for (const char* key :
-       {"step", "tokens", "time", "train/loss", "train/lr", "train/grad_norm", "train/tok_per_sec",
-        "val/loss", "val/ppl", "val/bpb", "memory/peak_bytes", "coupling/dt"}) {
+  for (const char* key : {"step",
+                          "tokens",
+                          "time",
+                          "train/loss",
+                          "train/lr",
+                          "train/grad_norm",
+                          "train/tok_per_sec",
+                          "val/loss",
+                          "val/ppl",
+                          "val/bpb",
+                          "memory/peak_bytes",
+                          "coupling/dt",
+                          "attn/effective_rank",
+                          "attn/entropy",
+                          "attn/entropy_norm",
+                          "attn/gap",
+                          "attn/gap_ratio",
+                          "attn/sink",
+                          "residual/collapse",
+                          "residual/cosine"}) {
     EXPECT_TRUE(lines.back().contains(key)) << key;
   }
   const auto env = nlohmann::json::parse(read_all(directory_ / "run" / "env.json"));
@@ -94,6 +111,19 @@ TEST_F(TrainCommandTest, ARunLeavesItsFilesAndTheOthersReadThem) {
   EXPECT_NE(duet({"eval", "--checkpoint", "run/checkpoints/step_00000020", "--data", "text.txt"})
                 .out.find("protocol       window 16, stride 16,"),
             std::string::npos);
+
+  const std::vector<std::string> look = {"eval",     "--checkpoint",  "run",         "--data",
+                                         "text.txt", "--diagnostics", "--sequences", "3"};
+  const Ended table = duet(look);
+  EXPECT_NE(table.out.find("attention of 3 sequences of 16 tokens, mean over heads\nlayer    rank"),
+            std::string::npos)
+      << table.out;
+  std::vector<std::string> as_json = look;
+  as_json.emplace_back("--json");
+  const auto inside = nlohmann::json::parse(duet(as_json).out)["diagnostics"];
+  EXPECT_GE(inside["attn/effective_rank"][0][0].get<double>(), 1);
+  EXPECT_LE(inside["attn/effective_rank"][0][0].get<double>(), 16);
+  EXPECT_LE(inside["attn/entropy_norm"][0][0].get<double>(), 1);
 
   const std::vector<std::string> say = {"generate", "--checkpoint", "run", "--prompt", "Line "};
   const auto with = [&](std::vector<std::string> more) {

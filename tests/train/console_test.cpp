@@ -87,8 +87,8 @@ TEST(Console, StepLinesAreThoseOfTheContract) {
 
 TEST(Console, EvalLineIsThatOfTheContract) {
   TestConsole t;
-  t.console->on_eval({250, 1, 1.88471, 6.584, 2.7191, true, {}});
-  t.console->on_eval({500, 1, 1.9, 6.69, 2.74, false, {}});
+  t.console->on_eval({250, 1, 1.88471, 6.584, 2.7191, true, {}, {}, {}});
+  t.console->on_eval({500, 1, 1.9, 6.69, 2.74, false, {}, {}, {}});
   EXPECT_EQ(t.text(),
             "step 250 | val loss 1.8847 | ppl 6.58 | bpb 2.719 | best\n"
             "step 500 | val loss 1.9000 | ppl 6.69 | bpb 2.740\n");
@@ -228,7 +228,7 @@ class MetricsTest : public testing::Test {
     metrics.on_step(report);
   }
   static void eval(Reporter& metrics, std::int64_t n) {
-    metrics.on_eval({n, n, 2, 7.4, 2.9, false, {{0.1, 0.2}}});
+    metrics.on_eval({n, n, 2, 7.4, 2.9, false, {{0.1, 0.2}}, {}, {}});
   }
 
   std::string directory_;
