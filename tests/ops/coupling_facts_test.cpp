@@ -1,7 +1,10 @@
 // What follows from the equations of the couplings, each fact on numbers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "autograd/node.h"
 #include "ops/ops.h"
@@ -99,42 +102,90 @@ TEST(CouplingAffine, TheInverseUndoesTheHalvesInTurn) {
   EXPECT_EQ(compare("k", k, in[1], {0, 1e-12}), "");
 }
 
-// log |det| of the map of one token's pair, by central differences and elimination.
-double log_determinant(Map map, const Tensors& in, int steps) {
-  const std::int64_t width = in[0].size(3), n = 2 * width;
-  const auto size = static_cast<std::size_t>(n);
-  std::vector<std::vector<double>> jacobian(size, std::vector<double>(size));
-  const auto at = [&](std::int64_t column, double h) {
-    Tensors moved = in;
-    Tensor& t = moved[column < width ? 0 : 1];
-    t = clone(t);
-    t.mutable_data<double>()[column % width] += h;
-    const Tensors out = fused(map, moved, steps);
-    std::vector<double> all = values(out[0]);
-    const std::vector<double> k = values(out[1]);
-    all.insert(all.end(), k.begin(), k.end());
-    return all;
-  };
+using Matrix = std::vector<std::vector<double>>;
+
+// The derivative of f at x, by central differences.
+template <class F>
+Matrix jacobian(F f, const std::vector<double>& x) {
   const double h = 1e-5;
-  for (std::size_t j = 0; j < size; ++j) {
-    const std::vector<double> up = at(static_cast<std::int64_t>(j), h);
-    const std::vector<double> down = at(static_cast<std::int64_t>(j), -h);
-    for (std::size_t i = 0; i < size; ++i) jacobian[i][j] = (up[i] - down[i]) / (2 * h);
+  Matrix j(x.size(), std::vector<double>(x.size()));
+  for (std::size_t column = 0; column < x.size(); ++column) {
+    std::vector<double> up = x, down = x;
+    up[column] += h;
+    down[column] -= h;
+    const std::vector<double> above = f(up), below = f(down);
+    for (std::size_t i = 0; i < x.size(); ++i) j[i][column] = (above[i] - below[i]) / (2 * h);
   }
+  return j;
+}
+
+// log |det|, by elimination.
+double log_determinant(Matrix m) {
   double log_det = 0;
-  for (std::size_t j = 0; j < size; ++j) {
+  for (std::size_t j = 0; j < m.size(); ++j) {
     std::size_t pivot = j;
-    for (std::size_t i = j; i < size; ++i) {
-      if (std::abs(jacobian[i][j]) > std::abs(jacobian[pivot][j])) pivot = i;
+    for (std::size_t i = j; i < m.size(); ++i) {
+      if (std::abs(m[i][j]) > std::abs(m[pivot][j])) pivot = i;
     }
-    std::swap(jacobian[j], jacobian[pivot]);
-    log_det += std::log(std::abs(jacobian[j][j]));
-    for (std::size_t i = j + 1; i < size; ++i) {
-      const double factor = jacobian[i][j] / jacobian[j][j];
-      for (std::size_t c = j; c < size; ++c) jacobian[i][c] -= factor * jacobian[j][c];
+    std::swap(m[j], m[pivot]);
+    log_det += std::log(std::abs(m[j][j]));
+    for (std::size_t i = j + 1; i < m.size(); ++i) {
+      const double factor = m[i][j] / m[j][j];
+      for (std::size_t c = j; c < m.size(); ++c) m[i][c] -= factor * m[j][c];
     }
   }
   return log_det;
+}
+
+// Of the map of one token's pair.
+double log_determinant(Map map, const Tensors& in, int steps) {
+  std::vector<double> pair = values(in[0]);
+  const std::vector<double> k = values(in[1]);
+  pair.insert(pair.end(), k.begin(), k.end());
+  const std::int64_t width = in[0].size(3);
+  const auto couple = [&](const std::vector<double>& x) {
+    Tensors moved = in;
+    for (const std::size_t i : {0, 1}) {
+      moved[i] = clone(in[i]);
+      std::copy_n(x.begin() + static_cast<std::ptrdiff_t>(i) * width, width,
+                  moved[i].mutable_data<double>());
+    }
+    const Tensors out = fused(map, moved, steps);
+    std::vector<double> all = values(out[0]);
+    const std::vector<double> k_out = values(out[1]);
+    all.insert(all.end(), k_out.begin(), k_out.end());
+    return all;
+  };
+  return log_determinant(jacobian(couple, pair));
+}
+
+// log |det(I + factor J)|, J the derivative of f(x) = W2 silu(W1 x).
+double log_determinant_of_net(const Tensors& in, const Tensor& at, double factor) {
+  const std::int64_t width = at.size(3);
+  const Tensor w1 = reshape(in[2], {in[2].size(1), width});
+  const Tensor w2 = reshape(in[3], {width, in[2].size(1)});
+  const auto f = [&](const std::vector<double>& x) {
+    Tensor row = Tensor::empty({1, width}, DType::f64);
+    std::copy(x.begin(), x.end(), row.mutable_data<double>());
+    return values(linear(silu(linear(row, w1)), w2));
+  };
+  Matrix m = jacobian(f, values(at));
+  for (std::size_t i = 0; i < m.size(); ++i) {
+    for (std::size_t j = 0; j < m.size(); ++j) m[i][j] = factor * m[i][j] + (i == j ? 1 : 0);
+  }
+  return log_determinant(m);
+}
+
+TEST(CouplingDeterminant, OfTheMapsThatAreNotReversible) {
+  const double dt = 0.7;
+  for (const Map map : {Map::euler, Map::uncoupled, Map::uncoupled_k}) {
+    Tensors in = coupling_inputs(map, {1, 1, 1, 1, 6, 5, 1, 1}, DType::f64);
+    in[4] = Tensor::full({1}, dt, DType::f64);
+    const double want = log_determinant_of_net(in, in[map == Map::uncoupled_k ? 1 : 0],
+                                               map == Map::euler ? -dt * dt : dt);
+    EXPECT_GT(std::abs(want), 1e-3) << name_of(map);
+    EXPECT_NEAR(log_determinant(map, in, 1), want, 1e-8) << name_of(map);
+  }
 }
 
 TEST(CouplingDeterminant, OneForTheSymplecticMapsNotForEuler) {

@@ -119,6 +119,10 @@ TEST_F(ConfigTest, DashesAndUnderscoresAreAlike) {
   const ResolvedConfig c = resolve_config({"c.toml", {}});
   EXPECT_EQ(c.run.max_iters, 5);
   EXPECT_EQ(c.run.model.activation, Activation::gelu_tanh);
+  for (const char* word : {"symplectic-euler", "symplectic_euler"}) {
+    EXPECT_EQ(resolve_config({"", flags({{"coupling", word}})}).run.model.coupling,
+              CouplingKind::symplectic_euler);
+  }
 }
 
 TEST_F(ConfigTest, AResumedRunKeepsItsValuesAndFlagsWin) {
@@ -233,8 +237,9 @@ std::vector<Refusal> file_refusals() {
        "t:1:1: dtype: bfloat16 is not available: not in this version on the CPU; use float32"},
       {"cuda", "device = \"cuda\"", usage,
        "t:1:1: device: cuda is not available: this build has no CUDA; use auto or cpu"},
-      {"later coupling", "coupling = \"symplectic-euler\"", usage,
-       "t:1:1: coupling: symplectic-euler is not available: not in this version; use none, euler"},
+      {"misspelt coupling", "coupling = \"symplectic\"", usage,
+       "t:1:1: coupling: got the string \"symplectic\", expected one of none, euler, leapfrog, "
+       "symplectic-euler, uncoupled, uncoupled-k, affine"},
       {"odd heads", "scoring = \"diff\"\nn_head = 1", usage,
        "n_head: scoring diff pairs the heads: got n_head 1, expected an even number; or use "
        "scoring diff-v2"},

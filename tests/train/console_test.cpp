@@ -182,6 +182,16 @@ TEST(Console, HintsNameLikelyMistakes) {
             "coupling_dt has no effect with coupling none\n"
             "vocab_size 50,304 is far more than the tokenizer's 256: 50,048 rows of the embedding "
             "(3,203,072 parameters) are padding\n");
+  config = resolve_config({"",
+                           {{"coupling", FlagText{"affine"}, "--coupling"},
+                            {"coupling_hidden", FlagText{"4"}, "--coupling_hidden"},
+                            {"coupling_dt", FlagText{"0.2"}, "--coupling_dt"}}});
+  start.model = config.run.model;
+  start.train_tokens = 1'000'000'000;
+  start.val_tokens = 100'000;
+  ASSERT_EQ(hints(config, start).size(), 1U);
+  EXPECT_EQ(hints(config, start)[0],
+            "coupling_dt has no effect with coupling affine, which has no step size");
   ResolvedConfig plain = resolve_config({});
   start.model = plain.run.model;
   start.model.vocab_size = 256;
