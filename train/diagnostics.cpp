@@ -106,7 +106,8 @@ void add_lambdas(HeadTable& table, std::size_t layer, const Tensor& lambda, doub
   if (!lambda.defined()) return;
   const Doubles values = as_doubles(lambda);
   const std::size_t heads = lambda.ndim() == 0 ? 1 : static_cast<std::size_t>(lambda.size(2));
-  const double share = weight / static_cast<double>(values.size() / heads);
+  const std::size_t tokens = values.size() / heads;
+  const double share = weight / static_cast<double>(tokens);
   for (std::size_t i = 0; i < values.size(); ++i) {
     add_mean(table, layer, i % heads, values[i], share);
   }
