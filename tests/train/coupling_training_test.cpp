@@ -152,7 +152,7 @@ TEST_P(CouplingTraining, LearnsResumesAndGenerates) {
   none.coupling = CouplingKind::none;
   EXPECT_GT(largest_difference(exact_logits(model, none, ids),
                                exact_logits(model, reader.model_config(), ids)),
-            1e-8);
+            1e-11);
 }
 
 std::string combination_name(const testing::TestParamInfo<Combination>& info) {
