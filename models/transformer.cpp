@@ -131,6 +131,32 @@ Tensor Transformer::loss(const Tensor& ids, const Tensor& targets,
   return linear_cross_entropy(x, embedding_.weight, targets, head_options);
 }
 
+// [B, T], [M] -> [M, C]; a gather is an embedding with the hidden states as its table.
+Tensor Transformer::hidden_at(const Tensor& ids, const Tensor& rows,
+                              const ForwardContext& context) const {
+  const Tensor x = hidden(ids, context);
+  return duet::embedding(reshape(x, {x.size(0) * x.size(1), x.size(2)}), rows);
+}
+
+Tensor Transformer::loss_at(const Tensor& ids, const Tensor& rows, const Tensor& targets,
+                            const LinearCrossEntropyOptions& options,
+                            const ForwardContext& context) const {
+  check_tokens("ids", ids, 0);
+  check(rows.defined() && targets.defined() && rows.ndim() == 1 && targets.shape() == rows.shape(),
+        ErrorKind::shape, "transformer: rows and targets differ: got ", rows.shape(), " and ",
+        targets.shape(), ", expected one target per row, in one dimension");
+  const Tensor x = hidden_at(ids, rows, context);
+  LinearCrossEntropyOptions head_options = options;
+  if (head_options.valid_vocab == 0) head_options.valid_vocab = config_.valid_vocab;
+  const MemoryScope scope("head");
+  return linear_cross_entropy(x, embedding_.weight, targets, head_options);
+}
+
+Tensor Transformer::logits_at(const Tensor& ids, const Tensor& rows) const {
+  check_tokens("ids", ids, 0);
+  return head(hidden_at(ids, rows, {}), Positions::all);
+}
+
 Tensor Transformer::head(const Tensor& x, Positions positions) const {
   const MemoryScope scope("head");
   const std::int64_t t = x.size(1);

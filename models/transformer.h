@@ -43,6 +43,13 @@ struct Transformer {
               const LinearCrossEntropyOptions& options = {},
               const ForwardContext& context = {}) const;
 
+  // The same at some positions only: rows of the flattened [B * T], i32, each with its target.
+  // ids [B, T], rows [M], targets [M] -> []
+  Tensor loss_at(const Tensor& ids, const Tensor& rows, const Tensor& targets,
+                 const LinearCrossEntropyOptions& options = {},
+                 const ForwardContext& context = {}) const;
+  Tensor logits_at(const Tensor& ids, const Tensor& rows) const;  // [B, T], [M] -> [M, V]
+
   // Logits of the ids that exist (valid_vocab of them, or all): [B, T] -> [B, T or 1, V].
   // Differentiable; no dropout.
   Tensor logits(const Tensor& ids, Positions positions = Positions::all) const;
@@ -71,7 +78,8 @@ struct Transformer {
   // Embedding of tokens whose first has this position: [B, T] -> [B, T, C]
   Tensor embed(const Tensor& ids, std::int64_t position) const;
   Tensor hidden(const Tensor& ids, const ForwardContext& context) const;  // [B, T] -> [B, T, C]
-  Tensor head(const Tensor& x, Positions positions) const;                // [B, T, C] -> logits
+  Tensor hidden_at(const Tensor& ids, const Tensor& rows, const ForwardContext& context) const;
+  Tensor head(const Tensor& x, Positions positions) const;  // [B, T, C] -> logits
 
   ModelConfig config_;
   DType dtype_;

@@ -13,6 +13,7 @@
 #include "train/data.h"
 #include "train/diagnostics.h"
 #include "train/evaluate.h"
+#include "train/mqar.h"
 #include "train/text.h"
 
 namespace duet {
@@ -51,6 +52,43 @@ std::string table_of(const Diagnostics& d, const Tensor& ids) {
   return out;
 }
 
+void eval_mqar(const CheckpointModel& opened, const EvalOptions& options,
+               std::int64_t diagnosed_sequences, bool json) {
+  check(options.stride == 0, ErrorKind::usage, "--stride: got ", options.stride,
+        ", expected none: task mqar has examples, not a text");
+  const MqarTask& task = *opened.tokenizer->mqar();
+  const TrainState& state = opened.checkpoint.state();
+  const EvalResult result = evaluate_mqar(opened.model, task, state.seed, options);
+  std::optional<Diagnostics> diagnostics;
+  Tensor sample;
+  if (diagnosed_sequences > 0) {
+    sample = mqar_test_ids(task, state.seed, diagnosed_sequences);
+    diagnostics = diagnose(opened.model, sample);
+  }
+  if (json) {
+    nlohmann::ordered_json out;
+    out["checkpoint"] = opened.checkpoint.directory();
+    out["step"] = state.step;
+    out["loss"] = result.loss;
+    out["ppl"] = result.ppl;
+    out["accuracy"] = result.accuracy.value();
+    out["labels"] = result.tokens;
+    out["examples"] = result.windows;
+    if (diagnostics) out["diagnostics"] = to_json(*diagnostics);
+    write_out(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    return;
+  }
+  write_out(fmt::format("checkpoint     {} (step {})\n"
+                        "task           mqar: {} pairs in {} tokens, vocabulary {}\n"
+                        "protocol       {} test examples of seed {}, {} labels\n"
+                        "loss           {:.4f} nats per label\n"
+                        "accuracy       {:.4f} of the labels\n",
+                        printable(opened.checkpoint.directory(), 4096), state.step, task.pairs,
+                        task.length, format_count(task.vocab_size), format_count(result.windows),
+                        state.seed, format_count(result.tokens), result.loss, *result.accuracy) +
+            (diagnostics ? table_of(*diagnostics, sample) : ""));
+}
+
 }  // namespace
 
 int run_eval(const Arguments& arguments) {
@@ -63,7 +101,7 @@ int run_eval(const Arguments& arguments) {
               "loss, perplexity per token and per word, bits per byte");
   flags.required_text("checkpoint", &path, "DIR",
                       "a run (its newest good checkpoint) or one of them");
-  flags.required_text("data", &data, "FILE", "the text");
+  flags.text("data", &data, "FILE", "the text; task mqar has none");
   flags.integer("stride", &options.stride, 0, std::int64_t{1} << 20,
                 "targets that count per window; 0: block_size, windows side by side");
   flags.integer("batch_size", &options.batch_size, 1, std::int64_t{1} << 20, "windows at once");
@@ -74,8 +112,15 @@ int run_eval(const Arguments& arguments) {
   flags.toggle("json", &json, "one JSON object instead of lines");
   if (!flags.parse(arguments)) return 0;
 
-  const std::string text = read_text(data, /*strict_utf8=*/false);
+  const std::string text = data.empty() ? "" : read_text(data, /*strict_utf8=*/false);
   const CheckpointModel opened = open_model(path, threads);
+  if (opened.tokenizer->mqar() != nullptr) {
+    check(data.empty(), ErrorKind::usage, "--data: got ", in_quotes(data),
+          ", expected none: the model was trained on task mqar, which makes its own examples");
+    eval_mqar(opened, options, diagnose_maps ? sequences : 0, json);
+    return 0;
+  }
+  check(!data.empty(), ErrorKind::usage, "duet eval: --data is missing; give --data FILE");
   const std::int64_t block = opened.model.config().block_size;
   check(options.stride <= block, ErrorKind::usage, "--stride: got ", options.stride,
         ", expected at most the model's block_size, ", block);

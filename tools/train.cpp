@@ -64,8 +64,9 @@ int run_train(const Arguments& arguments) {
     return 0;
   }
   RunConfig& run = config.run;
-  check(!run.data.empty(), ErrorKind::usage, "data: no training text is named; give --data FILE");
-  run.model.vocab_size = resolve_model(run, *open_tokenizer(run.tokenizer)).vocab_size;
+  check(!run.data.empty() || run.task == TaskKind::mqar, ErrorKind::usage,
+        "data: no training text is named; give --data FILE");
+  run.model.vocab_size = resolve_model(run, *run_tokenizer(run)).vocab_size;
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
   check_memory(run);
 

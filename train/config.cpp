@@ -7,6 +7,7 @@
 #include "runtime/file_system.h"
 #include "train/checkpoint.h"
 #include "train/config_file.h"
+#include "train/mqar.h"
 #include "train/text.h"
 
 namespace duet {
@@ -61,8 +62,7 @@ void apply_preset(const std::vector<const std::vector<Setting>*>& layers, Resolv
   out.run.model.vocab_size = 0;  // the tokenizer's
   for (const ConfigKey& key : config_keys()) {
     const bool of_model = key.group == KeyGroup::model || key.group == KeyGroup::coupling;
-    if (of_model && key.name != "preset" && key.name != "vocab_size" &&
-        !std::holds_alternative<LaterKey>(key.type)) {
+    if (of_model && key.name != "preset" && key.name != "vocab_size") {
       out.sources[index_of(key)] = ConfigSource::preset;
     }
   }
@@ -145,6 +145,12 @@ void check_run(ResolvedConfig& config) {
   check(run.resume || run.warmup_iters <= run.max_iters, ErrorKind::usage, "warmup_iters: got ",
         run.warmup_iters, ", expected at most max_iters (", run.max_iters, ")");
 
+  if (run.task == TaskKind::mqar) {
+    validate(mqar_task(run));
+    check(run.data.empty() && run.val_data.empty(), ErrorKind::usage, "data: got ",
+          in_quotes(run.data.empty() ? run.val_data : run.data),
+          ", expected none: task mqar makes its own examples; leave the key out");
+  }
   ModelConfig model = run.model;
   if (model.vocab_size == 0) model.vocab_size = 256;  // the tokenizer's, not known yet
   validate(model);

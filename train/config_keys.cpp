@@ -15,6 +15,10 @@ inline constexpr EnumTable<ScheduleKind, 4> kEnumNames<ScheduleKind>{
      {ScheduleKind::constant, "constant"},
      {ScheduleKind::wsd, "wsd"}}};
 
+template <>
+inline constexpr EnumTable<TaskKind, 2> kEnumNames<TaskKind>{
+    {{TaskKind::text, "text"}, {TaskKind::mqar, "mqar"}}};
+
 namespace {
 
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
@@ -106,10 +110,14 @@ std::vector<ConfigKey> make_table() {
       {"tokenizer", data, TextKey{at<&R::tokenizer>(), "byte, or a path"}, "byte, or a path", true},
       {"strict_utf8", data, BooleanKey{at<&R::strict_utf8>()},
        "refuse text that is not UTF-8, with the offset"},
-      {"task", data, LaterKey{"text", "the mqar task is not in this version"}, "what is learned",
+      {"task", data, choice<&R::task>(), "text, or recall of key-value pairs, which needs no data",
        true},
-      {"mqar_pairs", data, LaterKey{"", "the mqar task is not in this version"},
-       "pairs of the mqar task"},
+      {"mqar_pairs", data, IntegerKey{at<&R::mqar_pairs>(), 1, kWide},
+       "task mqar: pairs in an example of block_size tokens", true},
+      {"mqar_random_non_queries", data, BooleanKey{at<&R::mqar_random_non_queries>()},
+       "task mqar: fill with any ids instead of 0", true},
+      {"mqar_examples", data, IntegerKey{at<&R::mqar_examples>(), 0, kMany},
+       "task mqar: size of the training set; 0: fresh examples every step", true},
 
       {"batch_size", training, IntegerKey{at<&R::batch_size>(), 1, kWide},
        "windows of a micro-batch"},

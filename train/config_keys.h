@@ -56,16 +56,10 @@ struct ListKey {
   Access<std::vector<std::int64_t>> at;
   std::int64_t min, max;
 };
-// A key of a later version: it has one value here, or none when `only` is empty.
-struct LaterKey {
-  std::string_view only, hint;
-};
-
 struct ConfigKey {
   std::string_view name;
   KeyGroup group;
-  std::variant<IntegerKey, SeedKey, NumberKey, BooleanKey, TextKey, ChoiceKey, ListKey, LaterKey>
-      type;
+  std::variant<IntegerKey, SeedKey, NumberKey, BooleanKey, TextKey, ChoiceKey, ListKey> type;
   std::string_view help;
   bool shape = false;  // fixed by a checkpoint: a resumed run cannot change it
 };

@@ -158,17 +158,6 @@ void set(const ListKey& k, const ConfigKey& key, const Setting& s, RunConfig& co
   k.at(config) = std::move(out);
 }
 
-void set(const LaterKey& k, const ConfigKey&, const Setting& s, RunConfig&) {
-  const auto* flag = std::get_if<FlagText>(&s.value);
-  const auto* text = std::get_if<std::string>(&s.value);
-  const std::string_view v =
-      flag ? std::string_view(flag->text) : (text ? std::string_view(*text) : std::string_view());
-  if (!k.only.empty() && v == k.only) return;
-  throw Error(ErrorKind::usage,
-              concat(s.where, ": got ", shown(s.value), ": ", k.hint,
-                     k.only.empty() ? "; remove the key" : concat("; use ", k.only)));
-}
-
 }  // namespace
 
 std::string accepted_form(const ConfigKey& key) {
@@ -185,10 +174,6 @@ std::string accepted_form(const ConfigKey& key) {
           [](const ChoiceKey& k) { return "one of " + join(k.names); },
           [](const ListKey& k) {
             return concat("a list of integers in [", k.min, ", ", k.max, "]");
-          },
-          [](const LaterKey& k) {
-            return k.only.empty() ? "nothing: " + std::string(k.hint)
-                                  : "only " + std::string(k.only);
           },
       },
       key.type);
@@ -215,7 +200,6 @@ std::string toml_value(const ConfigKey& key, const RunConfig& config) {
             }
             return out + "]";
           },
-          [](const LaterKey& k) { return k.only.empty() ? std::string() : toml_string(k.only); },
       },
       key.type);
 }

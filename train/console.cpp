@@ -177,8 +177,10 @@ void Console::on_step(const StepReport& report) {
 }
 
 void Console::on_eval(const EvalReport& report) {
-  std::string line = fmt::format("step {} | val loss {:.4f} | ppl {} | bpb {:.3f}", report.step,
-                                 report.loss, perplexity(report.ppl), report.bits_per_byte);
+  std::string line = fmt::format("step {} | val loss {:.4f} | ppl {}", report.step, report.loss,
+                                 perplexity(report.ppl));
+  line += report.accuracy ? fmt::format(" | accuracy {:.4f}", *report.accuracy)
+                          : fmt::format(" | bpb {:.3f}", report.bits_per_byte);
   if (report.best) line += " | " + painted(kGreen, "best");
   print(line);
 }
@@ -216,7 +218,9 @@ void Console::finish(const TrainResult& result) {
   if (result.signal != 0) {
     print("  go on      duet train --resume --out_dir " + dir);
   } else {
-    print("  next       duet generate --checkpoint " + dir + " --prompt \"The \"");
+    print(config_.run.task == TaskKind::mqar
+              ? "  next       duet eval --checkpoint " + dir
+              : "  next       duet generate --checkpoint " + dir + " --prompt \"The \"");
   }
 }
 

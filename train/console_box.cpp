@@ -93,7 +93,14 @@ std::vector<std::string> start_box(const ResolvedConfig& config, const StartRepo
   const std::string tokens =
       fmt::format(": {} tokens, {} for validation", format_count(start.train_tokens),
                   format_count(start.val_tokens));
-  row("data", path_words(run.data, tokens.size()) + tokens);
+  if (run.task == TaskKind::mqar) {
+    row("data",
+        fmt::format("mqar: {} pairs in {} tokens, {} training examples", run.mqar_pairs,
+                    start.model.block_size,
+                    run.mqar_examples == 0 ? "always fresh" : format_count(run.mqar_examples)));
+  } else {
+    row("data", path_words(run.data, tokens.size()) + tokens);
+  }
   if (!run.val_data.empty()) row("val_data", path_words(run.val_data, 0));
   row("tokenizer", start.tokenizer);
   row("seed", std::to_string(run.seed));

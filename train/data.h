@@ -48,6 +48,8 @@ struct Batch {
   Tensor ids;                // [B, T] i32
   Tensor targets;            // [B, T] i32; kIgnoredTarget where a window is not full
   std::int64_t counted = 0;  // targets that count
+  // Where only few positions count: which, in the flattened [B * T], i32 [M]. Targets are [M] then.
+  Tensor rows{};
 };
 
 // The order of training windows: a pure function of (seed, sample number), so there is no state

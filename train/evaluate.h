@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "train/data.h"
 
@@ -26,6 +27,7 @@ struct EvalResult {
   std::int64_t tokens = 0;  // targets that counted
   std::int64_t windows = 0;
   std::int64_t window = 0, stride = 0;  // the protocol
+  std::optional<double> accuracy{};     // of a task that has labels instead of a text
   bool stopped = false;                 // by options.stop; the numbers are of a part
 };
 

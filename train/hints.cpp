@@ -54,6 +54,10 @@ void training_hints(const ResolvedConfig& config, std::vector<std::string>& out)
   }
   const CouplingKind coupling = run.model.coupling;
   for (const ConfigKey& key : config_keys()) {
+    if (run.task == TaskKind::text && key.name.substr(0, 5) == "mqar_" &&
+        config.source(key.name) >= ConfigSource::file) {
+      out.push_back(fmt::format("{} has no effect with task text", key.name));
+    }
     const bool of_step = key.name == "coupling_dt" || key.name == "coupling_dt_mode";
     const bool unused =
         coupling == CouplingKind::none || (coupling == CouplingKind::affine && of_step);

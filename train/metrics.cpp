@@ -120,7 +120,11 @@ void Metrics::on_eval(const EvalReport& report) {
   auto& json = line(report.step, report.tokens).json;
   json["val/loss"] = report.loss;
   json["val/ppl"] = report.ppl;
-  json["val/bpb"] = report.bits_per_byte;
+  if (report.accuracy) {
+    json["val/accuracy"] = *report.accuracy;
+  } else {
+    json["val/bpb"] = report.bits_per_byte;
+  }
   if (!report.coupling_dt.empty()) json["coupling/dt"] = report.coupling_dt;
   if (!report.diff_lambda.empty()) json["diff/lambda"] = report.diff_lambda;
   if (report.diagnostics) {

@@ -54,6 +54,7 @@ struct EvalReport {
   // lambda of differential attention, likewise (diff: one a layer); empty with softmax.
   std::vector<std::vector<double>> diff_lambda;
   std::optional<Diagnostics> diagnostics;  // of a sample of the validation part, where asked for
+  std::optional<double> accuracy{};  // of a task with labels; bits_per_byte has no meaning then
 };
 
 class Reporter {

@@ -10,6 +10,7 @@
 
 namespace duet {
 
+enum class TaskKind : std::uint8_t { text, mqar };
 enum class ScheduleKind : std::uint8_t { cosine, linear, constant, wsd };
 
 struct RunConfig {
@@ -20,6 +21,11 @@ struct RunConfig {
   std::string val_data;            // empty: the last 10 % of `data` validate
   std::string tokenizer = "byte";  // "byte" or a path
   bool strict_utf8 = false;        // refuse a corpus that is not UTF-8, with the offset
+
+  TaskKind task = TaskKind::text;
+  std::int64_t mqar_pairs = 4;  // of an example of block_size tokens; train/mqar.h
+  bool mqar_random_non_queries = false;
+  std::int64_t mqar_examples = 0;  // of the training set; 0: fresh ones every step
 
   std::int64_t batch_size = 12;
   std::int64_t gradient_accumulation_steps = 1;

@@ -9,6 +9,7 @@
 #include "runtime/error.h"
 #include "runtime/file_system.h"
 #include "runtime/hash.h"
+#include "train/mqar.h"
 
 namespace duet {
 namespace {
@@ -108,6 +109,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::str
   const auto type = model->find("type");
   check(type != model->end() && type->is_string(), ErrorKind::file, path,
         ": model.type is missing; expected \"BPE\"");
+  if (*type == "mqar") return parse_mqar_tokenizer(json, path);
   check(*type == "BPE", ErrorKind::file, path, ": model.type \"", type->get<std::string>(),
         "\" is not supported; this version has the byte tokenizer (--tokenizer byte)");
   const auto merges = model->find("merges");
@@ -131,6 +133,11 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::str
   check(!tree.contains("added_tokens") || tree["added_tokens"].empty(), ErrorKind::file, path,
         ": added_tokens are not supported by this version; expected an empty list");
   return make_byte_tokenizer();
+}
+
+std::unique_ptr<Tokenizer> run_tokenizer(const RunConfig& config) {
+  if (config.task == TaskKind::mqar) return make_mqar_tokenizer(mqar_task(config));
+  return open_tokenizer(config.tokenizer);
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name_or_path) {

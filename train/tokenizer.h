@@ -10,6 +10,9 @@
 
 namespace duet {
 
+struct RunConfig;  // train/run_config.h
+struct MqarTask;   // train/mqar.h
+
 class Tokenizer {
  public:
   Tokenizer() = default;
@@ -24,6 +27,8 @@ class Tokenizer {
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   // What tokenizer.json holds, in the layout of Hugging Face's tokenizers.
   virtual std::string json() const = 0;
+  // The task whose ids these are, if they are no text.
+  virtual const MqarTask* mqar() const { return nullptr; }
   std::string hash() const;  // XXH3-128 of json(), hexadecimal
 };
 
@@ -33,5 +38,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& path);
 // "byte", or the path of a tokenizer.json.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name_or_path);
+// What a run begins with: of its text, or of its task.
+std::unique_ptr<Tokenizer> run_tokenizer(const RunConfig& config);
 
 }  // namespace duet

@@ -34,8 +34,10 @@ StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& con
   for (std::size_t micro = 0; micro < micro_batches.size(); ++micro) {
     const ForwardContext context{config.seed, static_cast<std::uint32_t>(step),
                                  static_cast<std::uint16_t>(micro), /*training=*/true};
-    const Tensor loss =
-        model.loss(micro_batches[micro].ids, micro_batches[micro].targets, options, context);
+    const Batch& batch = micro_batches[micro];
+    const Tensor loss = batch.rows.defined()
+                            ? model.loss_at(batch.ids, batch.rows, batch.targets, options, context)
+                            : model.loss(batch.ids, batch.targets, options, context);
     result.loss += value_of(loss);
     backward(loss);
   }
@@ -64,8 +66,14 @@ std::uint64_t planned_peak_bytes(const RunConfig& config, const ModelConfig& sha
   const Shape batch_shape{config.batch_size, shape.block_size};
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < config.gradient_accumulation_steps; ++i) {
-    batches.push_back({Tensor::empty(batch_shape, DType::i32, kMeta),
-                       Tensor::empty(batch_shape, DType::i32, kMeta), batch_shape.numel()});
+    Batch batch{Tensor::empty(batch_shape, DType::i32, kMeta),
+                Tensor::empty(batch_shape, DType::i32, kMeta), batch_shape.numel()};
+    if (config.task == TaskKind::mqar) {
+      batch.counted = config.batch_size * config.mqar_pairs;
+      batch.targets = Tensor::empty({batch.counted}, DType::i32, kMeta);
+      batch.rows = Tensor::empty({batch.counted}, DType::i32, kMeta);
+    }
+    batches.push_back(std::move(batch));
   }
   train_step(model, optimizer, config, 0, config.learning_rate, batches);
   return meta.stats().peak_allocated - before;

@@ -14,6 +14,7 @@
 #include "train/checkpoint.h"
 #include "train/checkpoint_files.h"
 #include "train/evaluate.h"
+#include "train/mqar.h"
 #include "train/run_checks.h"
 #include "train/run_directory.h"
 #include "train/schedule.h"
@@ -43,6 +44,8 @@ class Run {
   void resume(const CheckpointReader& checkpoint);
   void refuse_existing() const;
   void announce() const;
+  Batch next_batch(std::int64_t sample);  // windows or examples from this one on
+  double unused_head_flops(std::int64_t labelled) const;
   void one_step();
   bool evaluate_now();
   void look_inside(EvalReport& report) const;
@@ -62,7 +65,8 @@ class Run {
   Reporter& reporter_;
   DType dtype_ = DType::f32;
   std::unique_ptr<Tokenizer> tokenizer_;
-  Dataset data_;
+  const MqarTask* mqar_ = nullptr;  // the tokenizer's; null: the task is text
+  Dataset data_;                    // of a text
   std::optional<RunDirectory> directory_;
   std::optional<Transformer> model_;
   std::optional<AdamW> optimizer_;
@@ -108,10 +112,11 @@ void Run::prepare() {
   refuse_existing();
   check(!config_.resume || file_system().exists(config_.out_dir), ErrorKind::usage, config_.out_dir,
         ": there is no run to resume; leave out --resume to start one");
-  tokenizer_ = open_tokenizer(config_.tokenizer);
+  tokenizer_ = run_tokenizer(config_);
   config_.model = resolve_model(config_, *tokenizer_);
   validate(config_.model);
-  data_ = load_dataset(config_, *tokenizer_);
+  mqar_ = tokenizer_->mqar();
+  if (mqar_ == nullptr) data_ = load_dataset(config_, *tokenizer_);
   planned_bytes_ = planned_peak_bytes(config_, config_.model);
 }
 
@@ -122,8 +127,12 @@ void Run::build() {
   } else if (config_.resume) {
     reporter_.on_notice(concat(config_.out_dir, " has no checkpoint yet; starting at step 0"));
   }
-  const auto tokens = static_cast<std::int64_t>(data_.train.tokens.size());
-  order_.emplace(tokens, config_.model.block_size, config_.seed);
+  if (mqar_ != nullptr) {
+    order_.emplace(mqar_order(*mqar_, config_.seed));
+  } else {
+    const auto tokens = static_cast<std::int64_t>(data_.train.tokens.size());
+    order_.emplace(tokens, config_.model.block_size, config_.seed);
+  }
   state_.run_id = checkpoint ? checkpoint->state().run_id : make_run_id();
   state_.model = config_.model;
   state_.seed = config_.seed;
@@ -198,13 +207,27 @@ void Run::announce() const {
   reporter_.on_start(start);
 }
 
+Batch Run::next_batch(std::int64_t sample) {
+  if (mqar_ != nullptr) {
+    return mqar_training_batch(*mqar_, *order_, config_.seed, sample, config_.batch_size);
+  }
+  return training_batch(data_.train.tokens, *order_, sample, config_.batch_size,
+                        config_.model.block_size);
+}
+
+// Of the positions that have no label: the head is not computed there.
+double Run::unused_head_flops(std::int64_t labelled) const {
+  const std::int64_t all =
+      config_.batch_size * config_.model.block_size * config_.gradient_accumulation_steps;
+  return 6.0 * static_cast<double>((all - labelled) * config_.model.n_embd) *
+         static_cast<double>(config_.model.vocab_size);
+}
+
 void Run::one_step() {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < config_.gradient_accumulation_steps; ++i) {
-    batches.push_back(training_batch(data_.train.tokens, *order_,
-                                     state_.samples + i * config_.batch_size, config_.batch_size,
-                                     config_.model.block_size));
+    batches.push_back(next_batch(state_.samples + i * config_.batch_size));
   }
   const double lr = learning_rate(schedule_of(config_), state_.step);
   const StepResult step =
@@ -238,6 +261,7 @@ void Run::one_step() {
   report.flops = flops_per_token(config_.model, config_.model.block_size) *
                  static_cast<double>(config_.batch_size * config_.model.block_size *
                                      config_.gradient_accumulation_steps);
+  if (mqar_ != nullptr) report.flops -= unused_head_flops(step.tokens);
   report.memory_bytes = allocator(kCpu).stats().peak_allocated;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   reporter_.on_step(report);
@@ -252,8 +276,10 @@ void Run::one_step() {
 void Run::look_inside(EvalReport& report) const {
   const bool differential = config_.model.scoring != Scoring::softmax;
   if (config_.diagnostics == 0 && !differential) return;
-  const Tensor ids = sample_sequences(data_.val, config_.model.block_size,
-                                      std::max<std::int64_t>(1, config_.diagnostics));
+  const std::int64_t sequences = std::max<std::int64_t>(1, config_.diagnostics);
+  const Tensor ids = mqar_ != nullptr
+                         ? mqar_test_ids(*mqar_, config_.seed, sequences)
+                         : sample_sequences(data_.val, config_.model.block_size, sequences);
   if (config_.diagnostics == 0) {
     report.diff_lambda = diff_lambdas(*model_, ids);
     return;
@@ -268,7 +294,8 @@ bool Run::evaluate_now() {
   options.batch_size = config_.batch_size;
   options.batches = config_.eval_iters;
   options.stop = context_.stop_signal;
-  const EvalResult eval = evaluate(*model_, data_.val, options);
+  const EvalResult eval = mqar_ != nullptr ? evaluate_mqar(*model_, *mqar_, config_.seed, options)
+                                           : evaluate(*model_, data_.val, options);
   if (eval.stopped) return false;
   state_.last_eval_step = state_.step;
   unsaved_ = true;
@@ -288,7 +315,8 @@ bool Run::evaluate_now() {
                     best,
                     model_->coupling_step_sizes(),
                     {},
-                    {}};
+                    {},
+                    eval.accuracy};
   look_inside(report);
   reporter_.on_eval(report);
   return true;

@@ -106,7 +106,6 @@ TEST_F(ConfigTest, TheShortestTextOfANumberIsWritten) {
   EXPECT_NE(toml.find("learning_rate               = 0.0006            # flag"), std::string::npos)
       << toml;
   EXPECT_NE(toml.find("scoring                     = \"softmax\""), std::string::npos);
-  EXPECT_EQ(toml.find("mqar_pairs"), std::string::npos);
 }
 
 TEST_F(ConfigTest, ADefaultWarmupFitsAShortRun) {
@@ -246,10 +245,14 @@ std::vector<Refusal> file_refusals() {
       {"unknown scoring", "scoring = \"diff-v3\"", usage,
        "t:1:1: scoring: got the string \"diff-v3\", expected one of softmax, diff, diff_v2; did "
        "you mean diff_v2?"},
-      {"later task", "task = \"mqar\"", usage,
-       "t:1:1: task: got the string \"mqar\": the mqar task is not in this version; use text"},
-      {"later key", "mqar_pairs = 4", usage,
-       "t:1:1: mqar_pairs: got 4: the mqar task is not in this version; remove the key"},
+      {"mqar pairs", "task = \"mqar\"\nmqar_pairs = 17", usage,
+       "mqar_pairs: got 17, expected 1 to block_size / 4 (16)"},
+      {"mqar length", "task = \"mqar\"\nblock_size = 63", usage,
+       "block_size: got 63, expected an even number of 4 or more for task mqar"},
+      {"mqar vocabulary", "task = \"mqar\"\nvocab_size = 64", usage,
+       "vocab_size: got 64, expected more than block_size (64) for task mqar"},
+      {"mqar data", "task = \"mqar\"\ndata = \"x\"", usage,
+       "data: got \"x\", expected none: task mqar makes its own examples; leave the key out"},
       {"resume in the file", "resume = true", usage,
        "t:1:1: resume: not a key of a file; pass --resume on the command line"},
       {"home", "out_dir = \"~/runs\"", usage,

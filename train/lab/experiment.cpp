@@ -42,7 +42,7 @@ std::string toml_lines(const std::vector<Setting>& settings) {
 // As the run's own config.toml will have it.
 RunConfig resolve(const std::vector<Setting>& settings) {
   RunConfig run = resolve_config({"", settings, /*resume=*/false}).run;
-  run.model.vocab_size = resolve_model(run, *open_tokenizer(run.tokenizer)).vocab_size;
+  run.model.vocab_size = resolve_model(run, *run_tokenizer(run)).vocab_size;
   return run;
 }
 
@@ -141,7 +141,7 @@ Experiment plan_experiment(const std::string& file, const std::vector<Setting>& 
       settings.push_back(text_setting("out_dir", run.directory));
       run.config = toml_lines(settings);
       run.resolved = resolve(settings);
-      check(!run.resolved.data.empty(), ErrorKind::usage,
+      check(!run.resolved.data.empty() || run.resolved.task == TaskKind::mqar, ErrorKind::usage,
             "data: no training text is named; give --data FILE");
       if (seed == plan.seeds.front()) {
         Transformer shape(run.resolved.model, DType::f32, kMeta);
