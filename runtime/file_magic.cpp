@@ -75,10 +75,12 @@ std::optional<Magic> describe_magic(std::string_view bytes) {
 }
 
 bool looks_like_text(std::string_view bytes) {
-  return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(), [](char c) {
-    const auto b = static_cast<unsigned char>(c);
-    return (b >= 0x20 && b != 0x7f) || b == '\t' || b == '\n' || b == '\r' || b == '\f';
-  });
+  constexpr std::size_t kFewest = 8;  // fewer tell nothing
+  return bytes.size() >= kFewest && std::all_of(bytes.begin(), bytes.end(), [](char c) {
+           const auto b = static_cast<unsigned char>(c);
+           return (b >= 0x20 && b != 0x7f && b < 0xf8) || b == '\t' || b == '\n' || b == '\r' ||
+                  b == '\f';
+         });
 }
 
 }  // namespace duet

@@ -34,7 +34,8 @@ struct Magic {
 // hundred bytes are enough. Ask only after the expected format failed: a valid file of another kind
 // may begin with any bytes.
 std::optional<Magic> describe_magic(std::string_view bytes);
-// A beginning of plain text: UTF-8 or Latin letters, no control bytes but white space.
+// A beginning of plain text, 8 bytes or more: no control bytes but white space, none that UTF-8
+// never has.
 bool looks_like_text(std::string_view bytes);
 
 // An open descriptor, closed with its owner.

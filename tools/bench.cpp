@@ -37,7 +37,8 @@ std::vector<Setting> parse_settings(const std::string& text) {
     check(equals != std::string::npos, ErrorKind::usage, "--against: got ", in_quotes(word),
           ", expected KEY=VALUE, several of them apart by spaces");
     const std::string name = word.substr(0, equals);
-    const ConfigKey& key = require_key(name, concat("--against: ", printable(name)));
+    const std::string where = concat("--against: ", printable(name));
+    const ConfigKey& key = require_key(name, where);
     settings.push_back({std::string(key.name), FlagText{word.substr(equals + 1)},
                         concat("--against: ", key.name)});
   }

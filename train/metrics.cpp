@@ -132,7 +132,9 @@ void Metrics::on_eval(const EvalReport& report) {
     json["residual/collapse"] = report.diagnostics->collapse;
     json["residual/cosine"] = report.diagnostics->cosine;
   }
-  flush();  // before the checkpoint that makes the evaluation final
+  // Before the checkpoint that makes the evaluation final; but an evaluation that no step follows
+  // is no run.
+  if (stepped_ || report.step > 0) flush();
 }
 
 void Metrics::on_checkpoint(std::int64_t, const std::string&) { flush(); }

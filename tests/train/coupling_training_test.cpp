@@ -2,6 +2,7 @@
 // learns, uses all its parameters, resumes to the same bits, generates, and decodes as it trained.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <string>
