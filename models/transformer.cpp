@@ -66,18 +66,17 @@ Transformer::Transformer(const ModelConfig& config, DType dtype, Device device)
 
 void Transformer::initialize(std::uint64_t seed) {
   const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(config_.n_layer));
+  const bool affine = config_.coupling == CouplingKind::affine;
   for (NamedTensor& t : named_tensors(*this)) {
     const std::string_view name = t.name;
     if (name.ends_with("norm.weight")) {
       fill(t.value, 1);
-    } else if (name.ends_with(".bias")) {
-      fill(t.value, 0);
+    } else if (name.ends_with(".bias") || (affine && name.ends_with("coupling.w2"))) {
+      fill(t.value, 0);  // affine is then the identity
     } else if (name.ends_with("coupling.dt")) {
       fill(t.value, coupling_dt_parameter(config_.coupling_dt, config_.coupling_dt_mode));
     } else if (name.find(".lambda_") != std::string_view::npos && t.value.ndim() == 1) {
       fill_normal(t.value, init_key(seed, name), 0, kLambdaInitStd);
-    } else if (config_.coupling == CouplingKind::affine && name.ends_with("coupling.w2")) {
-      fill(t.value, 0);  // the identity
     } else {
       const bool residual = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
       fill_normal(t.value, init_key(seed, name), 0, residual ? residual_std : kInitStd);

@@ -55,7 +55,7 @@ constexpr std::size_t kNameWidth = 13;  // of a row's name
 // A path in a row beside `beside` other characters: its middle gives way, so that the beginning and
 // the file's name stay.
 std::string path_words(const std::string& path, std::size_t beside) {
-  const std::string text = printable(path, 4096);
+  std::string text = printable(path, 4096);
   const std::size_t room = std::max<std::size_t>(kWidest - kNameWidth - beside, 24);
   const std::size_t characters = width(text);
   if (characters <= room) return text;

@@ -91,7 +91,7 @@ struct SavedPair {
   SavedTensor q, k;
 
   std::array<Tensor, 2> forward(const Call& call, const Tensor& q_in, const Tensor& k_in) {
-    const std::array<Tensor, 2> out = call.forward();
+    std::array<Tensor, 2> out = call.forward();
     if (call.sizes.run_back) {
       q.save_output(out[0]);
       k.save_output(out[1]);
