@@ -17,6 +17,7 @@
 #include "tools/flags.h"
 #include "tools/output.h"
 #include "train/config.h"
+#include "train/run_checks.h"
 #include "train/text.h"
 
 namespace duet {
@@ -99,6 +100,7 @@ int bench_train(const Arguments& arguments) {
 
   const RunConfig run = bench_config(request);
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
+  check_memory("bench", run);
   std::unique_ptr<StepBench> against;
   if (!against_text.empty()) {
     for (Setting& setting : parse_settings(against_text)) request.flags.push_back(setting);

@@ -1,10 +1,7 @@
 // duet train: a run from a configuration file and flags.
 #include <fmt/format.h>
 
-#include "models/transformer.h"
-#include "runtime/cpu/memory_limits.h"
 #include "runtime/cpu/parallel.h"
-#include "runtime/printable.h"
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"
@@ -14,32 +11,11 @@
 #include "train/environment.h"
 #include "train/metrics.h"
 #include "train/reporters.h"
-#include "train/text.h"
+#include "train/run_checks.h"
 #include "train/trainer.h"
 
 namespace duet {
 namespace {
-
-// A run that cannot fit is refused here, with numbers, and not by the system in mid-run. Weights,
-// gradients and two moments are counted first: cheap, and enough for what is far too large.
-void check_memory(const RunConfig& run) {
-  const std::vector<MemoryLimit> limits = memory_limits();
-  const auto check_fits = [&](std::uint64_t bytes, const char* what) {
-    for (const MemoryLimit& limit : limits) {
-      // Written memory comes and goes; of the address space, the program itself has taken its part.
-      const std::size_t available = limit.counts_address_space ? limit.free : limit.total;
-      check(bytes <= available, ErrorKind::memory, "train: the run does not fit: got ",
-            format_bytes(bytes), what, ", expected at most ", format_bytes(available), ": ",
-            limit.name, ", ", format_bytes(limit.total), " in all",
-            "; use a smaller batch_size or model, or --recompute block");
-    }
-  };
-  Transformer model(run.model, DType::f32, kMeta);
-  constexpr std::uint64_t kBytesPerParameter = 4 * sizeof(float);
-  check_fits(static_cast<std::uint64_t>(count_parameters(model)) * kBytesPerParameter,
-             " for weights, gradients and moments alone");
-  check_fits(planned_peak_bytes(run, run.model), " planned at peak");
-}
 
 std::string device_reason(const RunConfig& run) {
   return run.device == "auto" ? "auto: this build has no CUDA" : "chosen";
@@ -68,7 +44,7 @@ int run_train(const Arguments& arguments) {
         "data: no training text is named; give --data FILE");
   run.model.vocab_size = resolve_model(run, *run_tokenizer(run)).vocab_size;
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
-  check_memory(run);
+  check_memory("train", run);
 
   Console console(ConsoleOptions::standard_output(), config, device_reason(run));
   Metrics metrics(run.out_dir, run.log_interval, console);

@@ -2,8 +2,11 @@
 
 #include <cmath>
 
+#include "models/transformer.h"
+#include "runtime/cpu/memory_limits.h"
 #include "runtime/error.h"
 #include "runtime/printable.h"
+#include "train/trainer.h"
 
 namespace duet {
 namespace {
@@ -86,6 +89,26 @@ void check_resume(const RunConfig& config, const TrainState& saved, const TrainS
   announce_change("adam_eps", saved.adamw.eps, now.adamw.eps);
   announce_change("weight_decay", saved.adamw.weight_decay, now.adamw.weight_decay);
   announce_change("threads (results may differ in the last bits)", saved.threads, now.threads);
+}
+
+void check_memory(const char* command, const RunConfig& run) {
+  const std::vector<MemoryLimit> limits = memory_limits();
+  const auto check_fits = [&](std::uint64_t bytes, const char* what) {
+    for (const MemoryLimit& limit : limits) {
+      // Written memory comes and goes; of the address space, the program itself has taken its part.
+      const std::size_t available = limit.counts_address_space ? limit.free : limit.total;
+      check(bytes <= available, ErrorKind::memory, command, ": the run does not fit: got ",
+            format_bytes(bytes), what, ", expected at most ", format_bytes(available), ": ",
+            limit.name, ", ", format_bytes(limit.total), " in all",
+            "; use a smaller batch_size or model, or --recompute block");
+    }
+  };
+  // Cheap, and enough for what is far too large.
+  Transformer model(run.model, DType::f32, kMeta);
+  constexpr std::uint64_t kBytesPerParameter = 4 * sizeof(float);
+  check_fits(static_cast<std::uint64_t>(count_parameters(model)) * kBytesPerParameter,
+             " for weights, gradients and moments alone");
+  check_fits(planned_peak_bytes(run, run.model), " planned at peak");
 }
 
 }  // namespace duet
