@@ -150,7 +150,11 @@ int bench_train(const Arguments& arguments) {
                     printable(against_text), median(rounds.against_seconds) * 1e3,
                     median(rounds.ratios), *low, *high);
   }
-  if (!json_path.empty()) file_system().replace_file(json_path, out.dump(2) + "\n");
+  if (!json_path.empty()) {  // in place: the path may be a device or a link
+    FileWriter file = file_system().create(json_path, WriteMode::overwrite);
+    file.write(out.dump(2) + "\n");
+    file.close();
+  }
   write_out(text);
   return 0;
 }

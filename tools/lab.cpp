@@ -25,9 +25,13 @@ int compare(const Arguments& arguments) {
   std::string file;
   std::int64_t jobs = 1;
   std::vector<Setting> settings;
-  Flags flags("duet lab compare", "EXPERIMENT.toml [--key value ...]",
-              "trains every arm with every seed, one `duet train` each, and compares them pair by "
-              "pair;\n  run it again to go on: what is done is not repeated");
+  Flags flags(
+      "duet lab compare", "EXPERIMENT.toml [--key value ...]",
+      "trains every arm with every seed, one `duet train` each, and compares them pair by "
+      "pair;\n  run it again to go on: what is done is not repeated. The file holds keys of train "
+      "for "
+      "all\n  runs, seeds = [1, 2], and an [[arm]] with a name and its own keys for each arm; "
+      "see\n  tools/experiments/. Without out_dir the runs lie in runs/ and the file's name");
   flags.positional(&file, "EXPERIMENT.toml", /*required=*/true);
   flags.integer("jobs", &jobs, 1, 256, "runs at once; they share the threads");
   flags.configuration(&settings);

@@ -1,8 +1,10 @@
 // duet: the command line. Finds the subcommand; turns what is thrown into a message and exit code.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <new>
 
 #include "runtime/cpu/memory_limits.h"
@@ -128,11 +130,25 @@ int run(const Arguments& arguments) {
   }
 }
 
+// libgomp's threads wait for each other in a loop that is far too long where something else runs on
+// the same cores: a step then takes 20 times as long. libgomp reads the length as it is loaded, so
+// the program starts again with a short one; what the user chose stays.
+void wait_briefly(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  std::array<char, 4096> self{};
+  const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size() - 1);
+  if (length <= 0 || ::setenv("GOMP_SPINCOUNT", "1000", 1) != 0) return;
+  ::execv(self.data(), argv);  // returns only if it fails: then the long wait has to do
+}
+
 }  // namespace
 }  // namespace duet
 
 int main(int argc, char** argv) {
+  duet::wait_briefly(argv);
   duet::reserve_standard_descriptors();
-  std::signal(SIGPIPE, SIG_IGN);  // a write that nobody reads is an error to handle, not the end
+  // A write that nobody reads, or beyond ulimit -f, is an error to handle, not the end.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   return duet::run(duet::Arguments(argv + (argc > 0 ? 1 : 0), argv + argc));
 }

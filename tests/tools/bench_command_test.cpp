@@ -23,6 +23,19 @@ TEST_F(BenchCommandTest, WritesFiguresThatFitEachOther) {
   EXPECT_NE(ended.out.find("coupling=none"), std::string::npos) << ended.out;
 }
 
+TEST_F(BenchCommandTest, WritesIntoALinkAndADeviceInPlace) {
+  write("real.json", "old");
+  fs::create_symlink("real.json", directory_ / "link.json");
+  for (const char* path : {"link.json", "/dev/null"}) {
+    const Ended ended = duet({"bench", "train", "--preset", "tiny", "--batch_size", "1", "--steps",
+                              "1", "--warmup", "0", "--json", path});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+  }
+  EXPECT_TRUE(fs::is_symlink(directory_ / "link.json"));
+  EXPECT_TRUE(nlohmann::json::accept(read_all(directory_ / "real.json")));
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
 TEST_F(BenchCommandTest, TwoSteps) {
   const Ended ended = duet({"bench", "train", "--preset", "tiny", "--steps", "2", "--warmup", "0"});
   ASSERT_EQ(ended.code, 0) << ended.err;
