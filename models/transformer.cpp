@@ -116,6 +116,14 @@ Tensor Transformer::hidden(const Tensor& ids, const ForwardContext& context) con
   return final_norm_(x);
 }
 
+Tensor Transformer::head_loss(const Tensor& x, const Tensor& targets,
+                              const LinearCrossEntropyOptions& options) const {
+  LinearCrossEntropyOptions head_options = options;
+  if (head_options.valid_vocab == 0) head_options.valid_vocab = config_.valid_vocab;
+  const MemoryScope scope("head");
+  return linear_cross_entropy(x, embedding_.weight, targets, head_options);
+}
+
 Tensor Transformer::loss(const Tensor& ids, const Tensor& targets,
                          const LinearCrossEntropyOptions& options,
                          const ForwardContext& context) const {
@@ -123,11 +131,7 @@ Tensor Transformer::loss(const Tensor& ids, const Tensor& targets,
   check(targets.defined() && targets.shape() == ids.shape(), ErrorKind::shape,
         "transformer: ids and targets differ: got ", ids.shape(), " and ", targets.shape(),
         ", expected one target per id");
-  const Tensor x = hidden(ids, context);
-  LinearCrossEntropyOptions head_options = options;
-  if (head_options.valid_vocab == 0) head_options.valid_vocab = config_.valid_vocab;
-  const MemoryScope scope("head");
-  return linear_cross_entropy(x, embedding_.weight, targets, head_options);
+  return head_loss(hidden(ids, context), targets, options);
 }
 
 // [B, T], [M] -> [M, C]; a gather is an embedding with the hidden states as its table.
@@ -144,11 +148,7 @@ Tensor Transformer::loss_at(const Tensor& ids, const Tensor& rows, const Tensor&
   check(rows.defined() && targets.defined() && rows.ndim() == 1 && targets.shape() == rows.shape(),
         ErrorKind::shape, "transformer: rows and targets differ: got ", rows.shape(), " and ",
         targets.shape(), ", expected one target per row, in one dimension");
-  const Tensor x = hidden_at(ids, rows, context);
-  LinearCrossEntropyOptions head_options = options;
-  if (head_options.valid_vocab == 0) head_options.valid_vocab = config_.valid_vocab;
-  const MemoryScope scope("head");
-  return linear_cross_entropy(x, embedding_.weight, targets, head_options);
+  return head_loss(hidden_at(ids, rows, context), targets, options);
 }
 
 Tensor Transformer::logits_at(const Tensor& ids, const Tensor& rows) const {

@@ -79,6 +79,9 @@ struct Transformer {
   Tensor embed(const Tensor& ids, std::int64_t position) const;
   Tensor hidden(const Tensor& ids, const ForwardContext& context) const;  // [B, T] -> [B, T, C]
   Tensor hidden_at(const Tensor& ids, const Tensor& rows, const ForwardContext& context) const;
+  // [B, T, C] or [M, C] with targets [B, T] or [M] -> []
+  Tensor head_loss(const Tensor& x, const Tensor& targets,
+                   const LinearCrossEntropyOptions& options) const;
   Tensor head(const Tensor& x, Positions positions) const;  // [B, T, C] -> logits
 
   ModelConfig config_;

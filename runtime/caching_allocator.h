@@ -14,9 +14,8 @@
 //     alternating shapes cannot pile up caches that fit neither.
 //  8. Where the source refuses, or the limit does: ask for the bare size; give everything unused
 //     back, parts of segments too if the source takes parts; ask again; then throw.
-//  9. Every block belongs to the memory scope it was made in and is of a kind (parameters, saved
-//  for
-//     backward, ...); live bytes are counted per scope and kind, now and at the peak.
+//  9. Every block belongs to the memory scope it was made in and is of a kind (parameters,
+//     gradients, ...); live bytes are counted per scope and kind, now and at the peak.
 // 10. Decisions follow from the order of calls alone, never from addresses or time: a step on
 //     `meta` makes the same decisions as one on a device.
 #pragma once

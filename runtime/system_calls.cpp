@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 namespace duet {
@@ -33,6 +34,16 @@ std::int64_t SystemCalls::free_space(const char* path) {
   struct statvfs info {};
   if (::statvfs(path, &info) != 0) return -1;
   return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
+}
+
+int write_stream(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n == 0 ? EIO : errno;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return 0;
 }
 
 }  // namespace duet

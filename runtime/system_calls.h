@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace duet {
 
@@ -31,5 +32,9 @@ class SystemCalls {
   // Bytes an unprivileged user may still write beside `path`; -1 on failure.
   virtual std::int64_t free_space(const char* path);
 };
+
+// All of `text` to an open stream (a terminal, a pipe): 0, or the errno that stopped it. Files go
+// through FileSystem.
+int write_stream(int fd, std::string_view text);
 
 }  // namespace duet

@@ -17,17 +17,12 @@
 #include "tools/flags.h"
 #include "tools/output.h"
 #include "train/config.h"
+#include "train/lab/statistics.h"
 #include "train/run_checks.h"
 #include "train/text.h"
 
 namespace duet {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 // "coupling=none coupling_steps=3"
 std::vector<Setting> parse_settings(const std::string& text) {
@@ -104,7 +99,9 @@ int bench_train(const Arguments& arguments) {
   std::unique_ptr<StepBench> against;
   if (!against_text.empty()) {
     for (Setting& setting : parse_settings(against_text)) request.flags.push_back(setting);
-    against = std::make_unique<StepBench>(bench_config(request));
+    const RunConfig other = bench_config(request);
+    check_memory("bench --against", other);
+    against = std::make_unique<StepBench>(other);
   }
   StepBench bench(run);
   Ceiling ceiling(run.model, run.batch_size * run.model.block_size);
@@ -113,8 +110,9 @@ int bench_train(const Arguments& arguments) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const auto peak_rss = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
-  const double seconds = median(rounds.seconds);
-  const double flops_rate = median(rounds.flops_rate), copy_rate = median(rounds.copy_rate);
+  const double seconds = sample_median(rounds.seconds);
+  const double flops_rate = sample_median(rounds.flops_rate),
+               copy_rate = sample_median(rounds.copy_rate);
   const double floor = bench.flops() / flops_rate + bench.optimizer_bytes() / copy_rate;
 
   nlohmann::ordered_json out;
@@ -141,14 +139,14 @@ int bench_train(const Arguments& arguments) {
   if (against != nullptr) {
     const auto [low, high] = std::minmax_element(rounds.ratios.begin(), rounds.ratios.end());
     out["against"] = against_text;
-    out["against_step_ms"] = median(rounds.against_seconds) * 1e3;
-    out["ratio_median"] = median(rounds.ratios);
+    out["against_step_ms"] = sample_median(rounds.against_seconds) * 1e3;
+    out["ratio_median"] = sample_median(rounds.ratios);
     out["ratio_min"] = *low;
     out["ratio_max"] = *high;
     text +=
         fmt::format("against        {}: {:.1f} ms; ratio {:.3f} ({:.3f} to {:.3f}), step by step\n",
-                    printable(against_text), median(rounds.against_seconds) * 1e3,
-                    median(rounds.ratios), *low, *high);
+                    printable(against_text), sample_median(rounds.against_seconds) * 1e3,
+                    sample_median(rounds.ratios), *low, *high);
   }
   if (!json_path.empty()) {  // in place: the path may be a device or a link
     FileWriter file = file_system().create(json_path, WriteMode::overwrite);

@@ -27,11 +27,11 @@ int compare(const Arguments& arguments) {
   std::vector<Setting> settings;
   Flags flags(
       "duet lab compare", "EXPERIMENT.toml [--key value ...]",
-      "trains every arm with every seed, one `duet train` each, and compares them pair by "
-      "pair;\n  run it again to go on: what is done is not repeated. The file holds keys of train "
-      "for "
-      "all\n  runs, seeds = [1, 2], and an [[arm]] with a name and its own keys for each arm; "
-      "see\n  tools/experiments/. Without out_dir the runs lie in runs/ and the file's name");
+      "trains every arm with every seed, one `duet train` each, and compares them pair by pair;\n"
+      "  run it again to go on: what is done is not repeated. The file holds keys of train for "
+      "all\n"
+      "  runs, seeds = [1, 2], and an [[arm]] with a name and its own keys for each arm; see\n"
+      "  tools/experiments/. Without out_dir the runs lie in runs/ and the file's name");
   flags.positional(&file, "EXPERIMENT.toml", /*required=*/true);
   flags.integer("jobs", &jobs, 1, 256, "runs at once; they share the threads");
   flags.configuration(&settings);
@@ -83,8 +83,7 @@ int run_lab(const Arguments& arguments) {
       "  compare EXPERIMENT.toml    arms against arms, seed by seed; restartable\n"
       "  report DIR                 the reports of an experiment, also while it runs\n";
   check(!arguments.empty(), ErrorKind::usage,
-        "duet lab: NAME is missing: expected compare or "
-        "report; see duet lab --help");
+        "duet lab: NAME is missing: expected compare or report; see duet lab --help");
   const Arguments rest(arguments.begin() + 1, arguments.end());
   const std::string& name = arguments.front();
   if (name == "compare") return compare(rest);

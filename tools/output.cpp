@@ -8,23 +8,9 @@
 #include <vector>
 
 #include "runtime/error.h"
+#include "runtime/system_calls.h"
 
 namespace duet {
-namespace {
-
-// 0, or the error that stopped it.
-int write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno;
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return 0;
-}
-
-}  // namespace
-
 void reserve_standard_descriptors() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
@@ -34,12 +20,12 @@ void reserve_standard_descriptors() {
 }
 
 void write_out(std::string_view text) {
-  const int error = write_all(STDOUT_FILENO, text);
+  const int error = write_stream(STDOUT_FILENO, text);
   if (error == EPIPE) throw ReaderGone{};
   check(error == 0, ErrorKind::io, "standard output: cannot write: ", std::strerror(error));
 }
 
-void write_error(std::string_view text) { static_cast<void>(write_all(STDERR_FILENO, text)); }
+void write_error(std::string_view text) { static_cast<void>(write_stream(STDERR_FILENO, text)); }
 
 std::string read_input() {
   std::string out;

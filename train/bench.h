@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "models/transformer.h"
 #include "train/optimizer.h"

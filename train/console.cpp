@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -13,6 +12,7 @@
 #include <cstring>
 
 #include "runtime/printable.h"
+#include "runtime/system_calls.h"
 #include "train/hints.h"
 #include "train/metrics.h"
 #include "train/text.h"
@@ -38,17 +38,6 @@ int terminal_columns() {
 bool set_in_environment(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0';
-}
-
-// 0, or the error that stopped it.
-int write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n == 0 ? EIO : errno;
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return 0;
 }
 
 std::string signal_name(int number) {
@@ -88,7 +77,7 @@ std::string Console::painted(const char* code, const std::string& text) const {
 }
 
 void Console::write(const std::string& text) {
-  const int error = write_all(options_.fd, text);
+  const int error = write_stream(options_.fd, text);
   if (error == 0 || lost_) return;
   lost_ = true;
   on_notice(std::string("standard output: cannot write: ") + std::strerror(error) +
@@ -192,7 +181,7 @@ void Console::on_checkpoint(std::int64_t step, const std::string& directory) {
 void Console::on_notice(const std::string& text) {
   clear_live_line();
   // Where even this fails there is nowhere left to tell.
-  static_cast<void>(write_all(options_.error_fd, "note: " + text + "\n"));
+  static_cast<void>(write_stream(options_.error_fd, "note: " + text + "\n"));
 }
 
 void Console::finish(const TrainResult& result) {

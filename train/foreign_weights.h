@@ -6,8 +6,7 @@
 
 namespace duet {
 
-// Throws Error(file) naming the layout when the file holds none of Duet's names and those of a
-// layout that we know.
+// Throws Error(file) naming the layout when a tensor has a name that only a layout we know has.
 void refuse_foreign(const SafetensorsFile& file);
 
 }  // namespace duet

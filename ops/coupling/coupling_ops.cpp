@@ -6,6 +6,7 @@
 #include "ops/check_inputs.h"
 #include "ops/coupling/coupling.h"
 #include "ops/ops.h"
+#include "ops/whole_rows.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops.h"
@@ -13,10 +14,6 @@
 namespace duet {
 namespace {
 
-// The kernels want whole rows [D] of a head.
-Tensor with_whole_rows(const Tensor& t) {
-  return !t.defined() || t.size(-1) <= 1 || t.stride(-1) == 1 ? t : clone(t);
-}
 ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView{}; }
 
 // One call of the kernels. k is undefined for uncoupled, dt for affine.

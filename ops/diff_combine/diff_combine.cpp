@@ -6,6 +6,7 @@
 #include "ops/ops.h"
 #include "ops/reduce/reduce.h"
 #include "ops/weight_gradient.h"
+#include "ops/whole_rows.h"
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops.h"
 
@@ -13,11 +14,6 @@ namespace duet {
 namespace {
 
 constexpr KernelTable<DiffCombineKernels> kernels{"diff_combine", &diff_combine_cpu};
-
-// The kernels want whole rows [D] of a head.
-Tensor with_whole_rows(const Tensor& t) {
-  return t.size(-1) <= 1 || t.stride(-1) == 1 ? t : clone(t);
-}
 
 // [B, T, H]
 Shape rows_of(const Tensor& a) { return {a.size(0), a.size(1), a.size(2)}; }

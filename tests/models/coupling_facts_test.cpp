@@ -6,8 +6,26 @@
 namespace duet::test {
 namespace {
 
+// Perturbs `plain`, a model without coupling, and gives its weights to `coupled`; expects the same
+// logits and the same gradients of what both have, to the last bit. Returns those of `coupled`.
+std::map<std::string, Tensor> gradients_equal_to_none(Transformer& coupled, Transformer& plain,
+                                                      const Tensor& ids, const Tensor& targets) {
+  plain.initialize(2);
+  perturb(plain, 0.2);
+  copy_weights(coupled, plain);
+  EXPECT_EQ(values(coupled.logits(ids)), values(plain.logits(ids)));
+  backward(coupled.loss(ids, targets));
+  backward(plain.loss(ids, targets));
+  std::map<std::string, Tensor> g = gradients(coupled);
+  for (const auto& [name, expected] : gradients(plain)) {
+    EXPECT_EQ(values(g.at(name)), values(expected)) << name;
+  }
+  return g;
+}
+
 // Fact 1: with dt = 0 nothing is left of the coupling, to the last bit, in logits and gradients.
 TEST(CouplingFacts, ZeroStepSizeEqualsNoneBitForBit) {
+  const Tensor ids = make_ids(2, 8, 13), targets = make_ids(2, 8, 13, 2);
   for (const CouplingKind kind : kCouplings) {
     if (kind == CouplingKind::affine) continue;  // no step size: below
     for (const Family family : {Family::llama, Family::gpt2}) {
@@ -26,20 +44,10 @@ TEST(CouplingFacts, ZeroStepSizeEqualsNoneBitForBit) {
               coupled.initialize(2);
               // As perturbed as the plain one, but for dt.
               c.coupling = CouplingKind::none;
+              SCOPED_TRACE(concat(enum_name(kind), ' ', enum_name(family), ' ', dtype, " kv heads ",
+                                  kv_heads, " steps ", steps));
               Transformer plain(c, dtype);
-              plain.initialize(2);
-              perturb(plain, 0.2);
-              copy_weights(coupled, plain);
-              const Tensor ids = make_ids(2, 8, 13), targets = make_ids(2, 8, 13, 2);
-              EXPECT_EQ(values(coupled.logits(ids)), values(plain.logits(ids)));
-              backward(coupled.loss(ids, targets));
-              backward(plain.loss(ids, targets));
-              const std::map<std::string, Tensor> g = gradients(coupled);
-              for (const auto& [name, expected] : gradients(plain)) {
-                EXPECT_EQ(values(g.at(name)), values(expected))
-                    << enum_name(kind) << ' ' << name << ' ' << enum_name(family) << ' ' << dtype
-                    << " kv heads " << kv_heads << " steps " << steps;
-              }
+              const auto g = gradients_equal_to_none(coupled, plain, ids, targets);
               EXPECT_GT(max_abs(g.at("blocks.0.attn.coupling.dt")), 0);
             }
           }
@@ -52,6 +60,7 @@ TEST(CouplingFacts, ZeroStepSizeEqualsNoneBitForBit) {
 // Fact 1 for affine, which starts as the identity: the same values as none, forward and backward,
 // whatever the other weights. Its own first layers have no gradient before the last ones move.
 TEST(CouplingFacts, AffineAtInitialisationEqualsNone) {
+  const Tensor ids = make_ids(2, 8, 13), targets = make_ids(2, 8, 13, 2);
   for (const Family family : {Family::llama, Family::gpt2}) {
     for (const std::int64_t kv_heads : {4, 2}) {
       ModelConfig c = micro(family, CouplingKind::affine);
@@ -60,18 +69,9 @@ TEST(CouplingFacts, AffineAtInitialisationEqualsNone) {
       Transformer coupled(c);
       coupled.initialize(2);
       c.coupling = CouplingKind::none;
+      SCOPED_TRACE(enum_name(family));
       Transformer plain(c);
-      plain.initialize(2);
-      perturb(plain, 0.2);
-      copy_weights(coupled, plain);
-      const Tensor ids = make_ids(2, 8, 13), targets = make_ids(2, 8, 13, 2);
-      EXPECT_EQ(values(coupled.logits(ids)), values(plain.logits(ids)));
-      backward(coupled.loss(ids, targets));
-      backward(plain.loss(ids, targets));
-      const std::map<std::string, Tensor> g = gradients(coupled);
-      for (const auto& [name, expected] : gradients(plain)) {
-        EXPECT_EQ(values(g.at(name)), values(expected)) << name << ' ' << enum_name(family);
-      }
+      const auto g = gradients_equal_to_none(coupled, plain, ids, targets);
       for (const std::string layer : {"blocks.0.", "blocks.1."}) {
         EXPECT_EQ(max_abs(g.at(layer + "attn.coupling.w1")), 0);
         EXPECT_GT(max_abs(g.at(layer + "attn.coupling.w2")), 0);

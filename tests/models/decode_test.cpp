@@ -20,9 +20,29 @@ Tensor decode(const Transformer& model, const Tensor& ids,
   return cat(out, 1);
 }
 
+using Pieces = std::vector<std::int64_t>;
+
+// All tokens at once, and cut into pieces: the same logits.
+void expect_decodes_as_prefilled(const ModelConfig& c, std::int64_t tokens,
+                                 const std::vector<Pieces>& cuts) {
+  SCOPED_TRACE(concat(enum_name(c.family), ' ', enum_name(c.coupling), ' ', enum_name(c.scoring),
+                      " steps ", c.coupling_steps, " kv heads ", c.kv_heads(), " rope ",
+                      enum_name(c.coupling_rope)));
+  Transformer model(c);
+  model.initialize(1);
+  perturb(model, 0.2);
+  const Tensor ids = make_ids(3, tokens, 13);
+  const NoGradGuard no_grad;
+  const Tensor whole = model.logits(ids);
+  ASSERT_GT(max_abs(whole), 0.1);
+  for (const Pieces& pieces : cuts) {
+    EXPECT_LT(max_difference(decode(model, ids, pieces), whole),
+              1e-5 * std::max(1.0, max_abs(whole)))
+        << pieces.size() << " pieces";
+  }
+}
+
 TEST(Decode, PrefillEqualsStepByStep) {
-  const std::vector<std::vector<std::int64_t>> cuts = {
-      {12}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {5, 1, 1, 4, 1}};
   for (const Family family : {Family::llama, Family::gpt2}) {
     for (const std::int64_t steps : {0, 1, 3}) {
       for (const std::int64_t kv_heads : {4, 2, 1}) {
@@ -32,19 +52,7 @@ TEST(Decode, PrefillEqualsStepByStep) {
           c.coupling_steps = std::max<std::int64_t>(steps, 1);
           c.n_kv_head = kv_heads;
           c.coupling_rope = order;
-          Transformer model(c);
-          model.initialize(1);
-          perturb(model, 0.2);
-          const Tensor ids = make_ids(3, 12, 13);
-          const NoGradGuard no_grad;
-          const Tensor whole = model.logits(ids);
-          ASSERT_GT(max_abs(whole), 0.1);
-          for (const auto& pieces : cuts) {
-            const double tolerance = 1e-5 * std::max(1.0, max_abs(whole));
-            EXPECT_LT(max_difference(decode(model, ids, pieces), whole), tolerance)
-                << enum_name(family) << " steps " << steps << " kv heads " << kv_heads << " rope "
-                << enum_name(order) << " pieces " << pieces.size();
-          }
+          expect_decodes_as_prefilled(c, 12, {{12}, Pieces(12, 1), {5, 1, 1, 4, 1}});
         }
       }
     }
@@ -58,19 +66,7 @@ TEST(Decode, PrefillEqualsStepByStepInEveryScoring) {
         ModelConfig c = micro(family);
         c.scoring = scoring;
         c.n_kv_head = kv_heads;
-        Transformer model(c);
-        model.initialize(1);
-        perturb(model, 0.2);
-        const Tensor ids = make_ids(3, 8, 13);
-        const NoGradGuard no_grad;
-        const Tensor whole = model.logits(ids);
-        ASSERT_GT(max_abs(whole), 0.1);
-        for (const std::vector<std::int64_t>& pieces :
-             {std::vector<std::int64_t>(8, 1), std::vector<std::int64_t>{3, 1, 4}}) {
-          EXPECT_LT(max_difference(decode(model, ids, pieces), whole),
-                    1e-5 * std::max(1.0, max_abs(whole)))
-              << enum_name(family) << ' ' << enum_name(scoring) << " kv heads " << kv_heads;
-        }
+        expect_decodes_as_prefilled(c, 8, {Pieces(8, 1), {3, 1, 4}});
       }
     }
   }
@@ -86,20 +82,7 @@ TEST(Decode, PrefillEqualsStepByStepForEveryCoupling) {
           c.coupling_steps = 2;
           c.n_kv_head = kv_heads;
           c.coupling_rope = order;
-          Transformer model(c);
-          model.initialize(1);
-          perturb(model, 0.2);
-          const Tensor ids = make_ids(3, 8, 13);
-          const NoGradGuard no_grad;
-          const Tensor whole = model.logits(ids);
-          ASSERT_GT(max_abs(whole), 0.1);
-          const double tolerance = 1e-5 * std::max(1.0, max_abs(whole));
-          for (const auto& pieces :
-               {std::vector<std::int64_t>(8, 1), std::vector<std::int64_t>{5, 1, 2}}) {
-            EXPECT_LT(max_difference(decode(model, ids, pieces), whole), tolerance)
-                << enum_name(family) << ' ' << enum_name(kind) << " kv heads " << kv_heads
-                << " rope " << enum_name(order) << " pieces " << pieces.size();
-          }
+          expect_decodes_as_prefilled(c, 8, {Pieces(8, 1), {5, 1, 2}});
         }
       }
     }

@@ -91,9 +91,10 @@ TEST_F(LabCommandTest, ComparesAndIsNotRepeated) {
   EXPECT_EQ(snapshot(directory_ / "lab/runs"), before);
 }
 
-// Killed or stopped at any place, then run again: the same end as without.
+// Killed or stopped at any place, then run again: the same end as without. A run takes ten thousand
+// steps and is interrupted when its first ones are logged, so that no machine is done before.
 TEST_F(LabCommandTest, InterruptedAndRepeatedEndsTheSame) {
-  write("e.toml", experiment("600"));
+  write("e.toml", experiment("10000"));
   const auto numbers = [&] {
     std::vector<double> out;
     for (const char* run : {"none-seed1", "euler-seed1", "none-seed2", "euler-seed2"}) {
@@ -101,27 +102,34 @@ TEST_F(LabCommandTest, InterruptedAndRepeatedEndsTheSame) {
     }
     return out;
   };
-  ASSERT_EQ(duet(compare({"--eval_interval", "100"})).code, 0);
+  const auto logged = [&](const char* run) {
+    return read_all(directory_ / "lab/runs" / run / "metrics.jsonl").size();
+  };
+  const auto command = compare({"--eval_interval", "2500"});
+  ASSERT_EQ(duet(command).code, 0);
   const std::vector<double> whole = numbers();
   fs::remove_all(directory_ / "lab");
   struct Interruption {
     int signal, code;
-    const char* mark;
+    const char *run, *how_it_begins;
   };
-  for (const Interruption& how : {Interruption{SIGKILL, 1000 + SIGKILL, "none-seed1 | starts"},
-                                  Interruption{SIGINT, 130, "none-seed1 | goes on"},
-                                  Interruption{SIGTERM, 143, "euler-seed1 | starts"},
-                                  Interruption{SIGKILL, 1000 + SIGKILL, "none-seed2 | starts"}}) {
-    Process lab(directory_, compare({"--eval_interval", "100"}));
-    ASSERT_TRUE(lab.wait_for(how.mark)) << how.mark << "\n" << lab.out() << lab.wait().err;
-    std::this_thread::sleep_for(std::chrono::milliseconds(120));
+  for (const Interruption& how : {Interruption{SIGKILL, 1000 + SIGKILL, "none-seed1", "starts"},
+                                  Interruption{SIGINT, 130, "none-seed1", "goes on"},
+                                  Interruption{SIGTERM, 143, "euler-seed1", "starts"},
+                                  Interruption{SIGKILL, 1000 + SIGKILL, "none-seed2", "starts"}}) {
+    SCOPED_TRACE(how.run);
+    Process lab(directory_, command);
+    ASSERT_TRUE(lab.wait_for(std::string(how.run) + " | " + how.how_it_begins))
+        << lab.out() << lab.wait().err;
+    ASSERT_TRUE(lab.wait_until([&, before = logged(how.run)] { return logged(how.run) > before; }))
+        << lab.out();
     lab.signal(how.signal);
     const Ended ended = lab.wait();
     EXPECT_EQ(ended.code, how.code) << ended.out << ended.err;
     EXPECT_EQ(ended.out.find("the same command again") != std::string::npos, how.signal != SIGKILL)
         << ended.out;
   }
-  const Ended last = duet(compare({"--eval_interval", "100"}));
+  const Ended last = duet(command);
   ASSERT_EQ(last.code, 0) << last.out << last.err;
   EXPECT_EQ(numbers(), whole);
 }

@@ -83,18 +83,22 @@ class Process {
 
   void signal(int number) const { kill(pid_, number); }
   std::string out() const { return read_all(base_.string() + ".out"); }
-  // Waits until standard output holds `text`; false when the process ended without it.
-  bool wait_for(const std::string& text) {
-    while (out().find(text) == std::string::npos) {
+  // Waits until `there()`; false when the process ended without it.
+  bool wait_until(const std::function<bool()>& there) {
+    while (!there()) {
       int status = 0;
       if (waitpid(pid_, &status, WNOHANG) == pid_) {
         status_ = status;
         running_ = false;
-        return out().find(text) != std::string::npos;
+        return there();
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return true;
+  }
+  // The same for standard output that holds `text`.
+  bool wait_for(const std::string& text) {
+    return wait_until([&] { return out().find(text) != std::string::npos; });
   }
   Ended wait() {
     if (running_) waitpid(pid_, &status_, 0);

@@ -67,7 +67,7 @@ std::vector<std::string> report_notes(const LabSummary& summary) {
       "± is the standard deviation over seeds. A difference is an arm minus " +
       record.arms[0].name +
       " of the same seed, averaged over seeds; in brackets its 95 % interval (Student's t over the "
-      "paired differences). An interval that holds 0 shows no difference.");
+      "paired differences). An interval that holds 0 does not tell the arms apart.");
   notes.push_back(
       "Runs of a seed start from the same numbers in every weight they share and read the same "
       "batches.");
