@@ -17,5 +17,6 @@ int run_tokenize(const Arguments& arguments);
 int run_bench(const Arguments& arguments);
 int run_doctor(const Arguments& arguments);
 int run_lab(const Arguments& arguments);
+int run_op(const Arguments& arguments);
 
 }  // namespace duet

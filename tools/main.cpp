@@ -31,10 +31,10 @@ constexpr std::array<Command, 13> kCommands{{
     {"tokenize", "text to token ids, or back", run_tokenize},
     {"bench", "a training step beside the floor of its arithmetic", run_bench},
     {"lab", "compare arms over seeds: restartable experiments and their reports", run_lab},
+    {"op", "the ops: what each can do, and the proof that it is right", run_op},
     {"doctor", "device, libraries, instruction set, threads", run_doctor},
     {"prepare", "", nullptr},
     {"profile", "", nullptr},
-    {"op", "", nullptr},
     {"import", "", nullptr},
     {"export", "", nullptr},
 }};

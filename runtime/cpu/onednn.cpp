@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/cpu/kernel_trace.h"
 #include "runtime/cpu/onednn_compat.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/storage.h"
@@ -147,6 +148,7 @@ Primitive& primitive_for(const ConstView& a, const ConstView& b, const View& c,
 void execute(Primitive& p, const ConstView& a, const ConstView& b, const View& c,
              const GemmOptions& options) {
   thread_local dnnl::stream stream(engine());
+  trace_onednn(p.implementation);
   p.set(DNNL_ARG_SRC, a.data);
   p.set(DNNL_ARG_WEIGHTS, b.data);
   p.set(DNNL_ARG_DST, c.data);

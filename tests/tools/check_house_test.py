@@ -34,6 +34,15 @@ class CheckHouse(unittest.TestCase):
         self.one({"runtime/a.cpp": '// a\n#include "ops/ops.h"\n'}, "runtime may not include ops")
         self.one({"ops/a.cpp": '// a\n#include "tests/b.h"\n'}, "ops may not include tests")
 
+    def test_only_the_op_commands_use_the_op_table(self):
+        row = '// a\n#include "tests/ops/op_cases.h"\n'
+        self.assertEqual(self.found({"tools/op_check.cpp": row}), [])
+        self.one({"tools/train.cpp": row}, "tools may not include tests")
+        self.one({"tools/sub/op_check.cpp": row}, "tools may not include tests")
+        self.one({"ops/op_check.cpp": row}, "ops may not include tests")
+        self.one({"tools/op_check.cpp": '// a\n#include "tests/tools/process.h"\n'},
+                 "tools may not include tests")
+
     def test_vendor_header(self):
         self.one({"ops/a/a.cpp": "// a\n#include <dnnl.hpp>\n"}, "vendor header")
         self.assertEqual(self.found({"ops/a/a_cpu.cpp": "// a\n#include <dnnl.hpp>\n"}), [])

@@ -1,0 +1,26 @@
+// duet op: the op set. Finds the subcommand; tools/op_*.cpp do the work.
+#include "runtime/error.h"
+#include "runtime/printable.h"
+#include "tools/commands.h"
+#include "tools/op_commands.h"
+#include "tools/output.h"
+
+namespace duet {
+
+int run_op(const Arguments& arguments) {
+  constexpr const char* kHelp =
+      "duet op NAME ...\n  the ops: what each can do, and the proof that it is right;\n"
+      "  duet op NAME --help tells more\n\n"
+      "  list               every op: devices, dtypes, gradient, which implementation runs\n";
+  check(!arguments.empty(), ErrorKind::usage,
+        "duet op: NAME is missing: expected list; see duet op --help");
+  const Arguments rest(arguments.begin() + 1, arguments.end());
+  const std::string& name = arguments.front();
+  if (name == "list") return run_op_list(rest);
+  check(name == "--help" || name == "-h", ErrorKind::usage, "duet op: got ", in_quotes(name),
+        ", expected list; see duet op --help");
+  write_out(kHelp);
+  return 0;
+}
+
+}  // namespace duet

@@ -1,0 +1,10 @@
+// The subcommands of `duet op`, one file each.
+#pragma once
+
+#include "tools/commands.h"
+
+namespace duet {
+
+int run_op_list(const Arguments& arguments);
+
+}  // namespace duet

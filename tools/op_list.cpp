@@ -1,0 +1,60 @@
+// duet op list: every op of ops/ops.h, and what was found out about it by running it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/error.h"
+#include "tests/ops/op_facts.h"
+#include "tools/flags.h"
+#include "tools/op_commands.h"
+#include "tools/output.h"
+
+namespace duet {
+namespace {
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += word;
+    text += ' ';
+  }
+  return text;
+}
+
+}  // namespace
+
+int run_op_list(const Arguments& arguments) {
+  Flags flags("duet op list", "",
+              "every op of ops/ops.h: found out by running it here, not looked up in a table");
+  if (!flags.parse(arguments)) return 0;
+
+  std::vector<std::vector<std::string>> rows{
+      {"op", "devices", "dtypes", "gradient", "forward (f32, cpu)", "backward (f32, cpu)"}};
+  std::string slow;
+  for (const std::string& op : test::op_names()) {
+    const test::OpFacts facts = test::facts_of(op);
+    rows.push_back({op, joined(facts.devices), joined(facts.dtypes), facts.backward ? "yes" : "no",
+                    facts.forward_by, facts.backward_by});
+    if (facts.by_reference) slow += concat(' ', op);
+  }
+  std::vector<std::size_t> widths(rows[0].size(), 0);
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
+    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  out += fmt::format(
+      "\n{} ops. view: the same memory, no kernel. f64 runs in plain loops (oracle, gradcheck).\n"
+      "{}",
+      rows.size() - 1,
+      slow.empty() ? std::string("No op runs one of oneDNN's reference (ref) implementations.\n")
+                   : concat("REF: oneDNN's reference loops, far too slow:", slow, "\n"));
+  write_out(out);
+  return 0;
+}
+
+}  // namespace duet
