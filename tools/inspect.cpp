@@ -38,6 +38,12 @@ void print_tensors(const SafetensorsFile& file) {
   }
 }
 
+std::string data_of(const TrainState& s) {
+  if (s.data.path.empty()) return "none: the task makes its own examples";
+  return fmt::format("{}, {} bytes, hash {}", printable(s.data.path, 4096),
+                     format_count(static_cast<std::int64_t>(s.data.bytes)), printable(s.data.hash));
+}
+
 void print_state(const TrainState& s) {
   const ModelConfig& m = s.model;
   write_out(fmt::format(
@@ -47,13 +53,12 @@ void print_state(const TrainState& s) {
       "  coupling   {}\n"
       "  optimizer  AdamW, {} steps, beta1 {}, beta2 {}, eps {}, weight_decay {}\n"
       "  tokenizer  {}, hash {}\n"
-      "  data       {}, {} bytes, hash {}\n",
+      "  data       {}\n",
       s.step, format_count(s.tokens), s.skipped_steps, printable(s.run_id), s.seed, s.threads,
       enum_name(m.family), m.n_layer, m.n_embd, m.n_head, m.block_size, m.vocab_size,
       printable(s.dtype), enum_name(m.coupling), s.optimizer_steps, format_number(s.adamw.beta1),
       format_number(s.adamw.beta2), format_number(s.adamw.eps), format_number(s.adamw.weight_decay),
-      printable(s.tokenizer), printable(s.tokenizer_hash), printable(s.data.path, 4096),
-      format_count(static_cast<std::int64_t>(s.data.bytes)), printable(s.data.hash)));
+      printable(s.tokenizer), printable(s.tokenizer_hash), data_of(s)));
   if (s.best_step >= 0) {
     write_out(fmt::format("  best       val loss {:.4f} at step {}\n", s.best_loss, s.best_step));
   }

@@ -77,8 +77,9 @@ class CheckpointReader {
 // True when `out_dir` holds any checkpoint directory, good or not.
 bool has_checkpoints(const std::string& out_dir);
 
-// Weights from a run directory, a checkpoint directory, or a .safetensors file, for init_from.
+// Weights from a run directory, a checkpoint directory, or a .safetensors file, for init_from. A
+// notice says so where a checkpoint was trained with another tokenizer than `run`'s.
 void load_initial_weights(const std::string& path, const std::vector<NamedTensor>& tensors,
-                          Reporter& reporter);
+                          const TrainState& run, Reporter& reporter);
 
 }  // namespace duet

@@ -217,12 +217,20 @@ bool has_checkpoints(const std::string& out_dir) {
 }
 
 void load_initial_weights(const std::string& path, const std::vector<NamedTensor>& tensors,
-                          Reporter& reporter) {
+                          const TrainState& run, Reporter& reporter) {
   if (file_system().type(path) == FileType::regular) {
     load_weights_from(path, tensors);
     return;
   }
-  CheckpointReader::open(path, reporter).load_weights(tensors);
+  const CheckpointReader checkpoint = CheckpointReader::open(path, reporter);
+  checkpoint.load_weights(tensors);
+  const TrainState& then = checkpoint.state();
+  if (then.tokenizer_hash != run.tokenizer_hash) {
+    reporter.on_notice(concat("init_from ", printable(path, 4096),
+                              " was trained with the tokenizer ", printable(then.tokenizer),
+                              ", this run has ", run.tokenizer,
+                              ": the same ids mean other things"));
+  }
 }
 
 }  // namespace duet

@@ -128,7 +128,7 @@ std::vector<ConfigKey> make_table() {
       {"min_lr", training, NumberKey{at<&R::min_lr>(), -1, 1000},
        "rate at the end; -1: learning_rate / 10"},
       {"warmup_iters", training, IntegerKey{at<&R::warmup_iters>(), 0, kMany},
-       "steps of linear warm-up"},
+       "steps of linear warm-up; unless given, at most a tenth of max_iters"},
       {"schedule", training, choice<&R::schedule>(), "of the rate after the warm-up"},
       {"weight_decay", training, NumberKey{at<&R::weight_decay>(), 0, 1000},
        "on tensors of two or more dimensions"},

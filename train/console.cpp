@@ -165,6 +165,18 @@ void Console::on_step(const StepReport& report) {
   }
 }
 
+// Seconds to minutes pass. Without a terminal only the first one is announced, which nothing else
+// precedes.
+void Console::on_eval_start(std::int64_t step) {
+  const std::string line = fmt::format("step {} | evaluating", step);
+  if (options_.live) {
+    write("\r\x1b[2K" + line);
+    drawn_ = true;
+  } else if (steps_ == 0) {
+    print(line);
+  }
+}
+
 void Console::on_eval(const EvalReport& report) {
   std::string line = fmt::format("step {} | val loss {:.4f} | ppl {}", report.step, report.loss,
                                  perplexity(report.ppl));

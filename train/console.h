@@ -34,6 +34,7 @@ class Console final : public Reporter {
 
   void on_start(const StartReport& report) override;
   void on_step(const StepReport& report) override;
+  void on_eval_start(std::int64_t step) override;
   void on_eval(const EvalReport& report) override;
   void on_checkpoint(std::int64_t step, const std::string& directory) override;
   void on_notice(const std::string& text) override;

@@ -65,6 +65,8 @@ class Reporter {
   virtual ~Reporter() = default;
   virtual void on_start(const StartReport&) {}
   virtual void on_step(const StepReport&) {}
+  // An evaluation begins; on_eval follows unless a stop signal cuts it off.
+  virtual void on_eval_start(std::int64_t /*step*/) {}
   virtual void on_eval(const EvalReport&) {}
   virtual void on_checkpoint(std::int64_t /*step*/, const std::string& /*directory*/) {}
   // Something the user should read: a skipped step, a rejected checkpoint, a likely mistake.

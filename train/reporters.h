@@ -17,6 +17,9 @@ class Reporters final : public Reporter {
   void on_step(const StepReport& report) override {
     for (Reporter* r : all_) r->on_step(report);
   }
+  void on_eval_start(std::int64_t step) override {
+    for (Reporter* r : all_) r->on_eval_start(step);
+  }
   void on_eval(const EvalReport& report) override {
     for (Reporter* r : all_) r->on_eval(report);
   }

@@ -87,8 +87,9 @@ bool Run::is_complete(TrainResult& result) {
   if (candidates.empty() || candidates[0].step < config_.max_iters) return false;
   Reporter quiet;  // rejected checkpoints are named when the run goes on
   const CheckpointReader newest = CheckpointReader::open(config_.out_dir, quiet, true);
-  const bool owes_evaluation =
-      config_.eval_interval > 0 && newest.state().last_eval_step != newest.state().step;
+  const bool owes_evaluation = newest.state().step == config_.max_iters &&
+                               config_.eval_interval > 0 &&
+                               newest.state().last_eval_step != newest.state().step;
   if (newest.state().step < config_.max_iters || owes_evaluation) return false;
   reporter_.on_notice(concat("already complete: ", newest.directory(), " is step ",
                              newest.state().step, " of ", config_.max_iters,
@@ -156,7 +157,7 @@ void Run::build() {
   } else if (config_.init_from == "scratch") {
     model_->initialize(config_.seed);
   } else {
-    load_initial_weights(config_.init_from, optimizer_->tensors(), reporter_);
+    load_initial_weights(config_.init_from, optimizer_->tensors(), state_, reporter_);
   }
   const std::string bad = first_non_finite(optimizer_->tensors());
   check(bad.empty(), ErrorKind::file, checkpoint ? checkpoint->directory() : config_.init_from,
@@ -290,6 +291,7 @@ void Run::look_inside(EvalReport& report) const {
 
 // False when a stop signal cut the evaluation off.
 bool Run::evaluate_now() {
+  reporter_.on_eval_start(state_.step);
   EvalOptions options;
   options.batch_size = config_.batch_size;
   options.batches = config_.eval_iters;

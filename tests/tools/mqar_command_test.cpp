@@ -10,9 +10,10 @@ using MqarCommandTest = CommandTest;
 
 TEST_F(MqarCommandTest, TrainsEvaluatesAndRefusesText) {
   const std::vector<std::string> command = {
-      "train", "--task",      "mqar", "--vocab_size",    "64", "--block_size", "16", "--mqar_pairs",
-      "2",     "--n_layer",   "1",    "--n_embd",        "16", "--n_head",     "2",  "--batch_size",
-      "4",     "--max_iters", "6",    "--eval_interval", "3",  "--eval_iters", "0",  "--out_dir",
+      "train", "--task",          "mqar", "--vocab_size", "256", "--block_size",
+      "16",    "--mqar_pairs",    "2",    "--n_layer",    "2",   "--n_embd",
+      "16",    "--n_head",        "2",    "--batch_size", "4",   "--max_iters",
+      "6",     "--eval_interval", "3",    "--eval_iters", "0",   "--out_dir",
       "run"};
   const Ended run = duet(command);
   ASSERT_EQ(run.code, 0) << run.err;
@@ -35,7 +36,11 @@ TEST_F(MqarCommandTest, TrainsEvaluatesAndRefusesText) {
   EXPECT_EQ(result["labels"], 6000);
   EXPECT_NE(duet({"eval", "--checkpoint", "run"}).out.find("accuracy       0."), std::string::npos);
   EXPECT_EQ(duet({"eval", "--checkpoint", "run", "--data", "text.txt"}).code, 2);
-  EXPECT_EQ(duet({"inspect", "run"}).code, 0);
+  EXPECT_NE(duet({"inspect", "run"}).out.find("data       none: the task makes its own examples\n"),
+            std::string::npos);
+  // The sizes fit, the ids do not mean the same.
+  const Ended text = duet(training("text", {"--init_from", "run"}));
+  EXPECT_NE(text.err.find("was trained with the tokenizer mqar"), std::string::npos) << text.err;
   EXPECT_EQ(duet({"inspect", "run/tokenizer.json"}).code, 0);
   const Ended generate = duet({"generate", "--checkpoint", "run", "--prompt", "a"});
   EXPECT_EQ(generate.code, 2);

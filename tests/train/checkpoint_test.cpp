@@ -212,16 +212,16 @@ TEST(Checkpoint, InitialWeightsComeFromARunACheckpointOrAFile) {
   const std::string saved = run.save(writer, 3);
   for (const std::string& path : {dir.file("run"), saved, saved + "/model.safetensors"}) {
     ToyRun other;
-    load_initial_weights(path, other.parameters.named, reporter);
+    load_initial_weights(path, other.parameters.named, {}, reporter);
     EXPECT_EQ(other.parameters.named[0].value.data<float>()[1], 301.5F);
     EXPECT_EQ(other.optimizer->steps(), 0);
   }
   expect_in("there is nothing of this name", error_of(ErrorKind::file, [&] {
-              load_initial_weights(dir.file("none"), run.parameters.named, reporter);
+              load_initial_weights(dir.file("none"), run.parameters.named, {}, reporter);
             }));
   std::filesystem::create_directories(dir.file("empty"));
   expect_in("there is no checkpoint", error_of(ErrorKind::file, [&] {
-              load_initial_weights(dir.file("empty"), run.parameters.named, reporter);
+              load_initial_weights(dir.file("empty"), run.parameters.named, {}, reporter);
             }));
 }
 

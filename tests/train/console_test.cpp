@@ -95,6 +95,20 @@ TEST(Console, EvalLineIsThatOfTheContract) {
             "step 500 | val loss 1.9000 | ppl 6.69 | bpb 2.740\n");
 }
 
+TEST(Console, AnEvaluationBeforeTheFirstStepIsAnnounced) {
+  TestConsole t;
+  t.console->on_eval_start(0);
+  t.step(1, 0.1);
+  t.console->on_eval_start(250);
+  EXPECT_EQ(t.text().rfind("step 0 | evaluating\n", 0), 0U);
+  TestConsole live(/*live=*/true);
+  live.console->on_eval_start(0);
+  live.console->on_eval({0, 0, 1.9, 6.69, 2.74, false, {}, {}, {}});
+  EXPECT_EQ(
+      live.text(),
+      "\r\x1b[2Kstep 0 | evaluating\r\x1b[2Kstep 0 | val loss 1.9000 | ppl 6.69 | bpb 2.740\n");
+}
+
 TEST(Console, LiveLineIsRedrawnAndFitsTheTerminal) {
   TestConsole t(/*live=*/true);
   t.columns = 60;

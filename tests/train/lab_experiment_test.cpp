@@ -135,6 +135,7 @@ TEST_F(LabExperimentTest, FaultsAreNamed) {
   begins(refusal("seeds = [1]\n[[arm]]\nname = \"a\"\nn_layer = -4\n"),
          file + ":4:1: n_layer: got");
   begins(refusal("seeds = [1]\n[[arm]\n"), file + ":2:");
+  begins(refusal(replaced(kTiny, "coupling = \"euler\"", "n_embd = 7")), "arm euler: ");
   begins(refusal(kTiny, {flag("coupling", "none")}), "--coupling: the arm none of ");
   begins(refusal(kTiny, {flag("seed", "3")}), "--seed: the experiment has its own seeds");
   begins(refusal(kTiny, {flag("data", dir_.file("nowhere"))}), dir_.file("nowhere"));

@@ -177,6 +177,28 @@ TEST(Resume, AFinishedRunIsLeftAlone) {
   EXPECT_EQ(train(config, context).step, 14);
 }
 
+// A run that was stopped between evaluations owes one only if it ends there.
+TEST(Resume, FewerStepsThanTheRunHasChangeNothing) {
+  const TempDirectory dir;
+  RunConfig config = tiny_run(dir);
+  config.eval_interval = 5;
+  std::atomic<int> stop = 0;
+  TrainContext context;
+  Recorder reporter;
+  context.reporter = &reporter;
+  context.stop_signal = &stop;
+  reporter.after_step = [&](const StepReport& r) { stop = r.step == 8 ? SIGINT : 0; };
+  EXPECT_EQ(train(config, context).step, 8);
+  stop = 0;
+  const auto before = snapshot(dir.path());
+  config.resume = true;
+  config.max_iters = 7;
+  const TrainResult less = train(config, context);
+  EXPECT_TRUE(less.already_complete);
+  EXPECT_EQ(less.step, 8);
+  EXPECT_EQ(snapshot(dir.path()), before);
+}
+
 TEST(Resume, FallsBackToAnOlderCheckpointAndSaysSo) {
   const TempDirectory dir;
   RunConfig config = tiny_run(dir);

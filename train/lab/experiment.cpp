@@ -46,6 +46,15 @@ RunConfig resolve(const std::vector<Setting>& settings) {
   return run;
 }
 
+// The same; what does not go together is the arm's fault, named with it.
+RunConfig resolve_arm(const std::string& arm, const std::vector<Setting>& settings) {
+  try {
+    return resolve(settings);
+  } catch (const Error& e) {
+    throw Error(e.kind(), concat("arm ", printable(arm), ": ", e.what()));
+  }
+}
+
 // Keys whose values may differ from those of a run that exists: they change no result.
 bool is_free(std::string_view key) {
   return key == "out_dir" || key == "threads" || key == "keep" || key == "log_interval";
@@ -140,7 +149,7 @@ Experiment plan_experiment(const std::string& file, const std::vector<Setting>& 
       settings.push_back(text_setting("seed", std::to_string(seed)));
       settings.push_back(text_setting("out_dir", run.directory));
       run.config = toml_lines(settings);
-      run.resolved = resolve(settings);
+      run.resolved = resolve_arm(plan.arms[arm].name, settings);
       check(!run.resolved.data.empty() || run.resolved.task == TaskKind::mqar, ErrorKind::usage,
             "data: no training text is named; give --data FILE");
       if (seed == plan.seeds.front()) {
