@@ -31,8 +31,9 @@ def vendor_allowed(path):
 
 def proves_ops(path, line):
     """`duet op check` runs the very rows and checks that the tests run: a second set would drift from
-    the first. They know no test framework, and only these files of the product may use them."""
-    return re.fullmatch(r"tools/op_\w+\.(cpp|h)", str(path)) and line.startswith('#include "tests/ops/')
+    the first. They know no test framework, and only these files of the product may use them;
+    so may the example of an op outside the tree."""
+    return re.fullmatch(r"tools/(op_|example_op/)\w+\.(cpp|h)", str(path)) and line.startswith('#include "tests/ops/')
 
 
 def op_names(root):

@@ -14,7 +14,9 @@ struct BinaryKernels {
   void (*forward)(ConstView a, ConstView b, View y);
 };
 
-// F: name, f(a, b), and vector_f for contiguous f32 rows.
+using BinaryF32 = void (*)(const float* a, const float* b, float* y, std::int64_t n);
+
+// F: name, f(a, b), and vector_f for contiguous f32 rows (or nullptr).
 template <class F>
 void binary_cpu_forward(ConstView a, ConstView b, View y) {
   visit_floating(y.dtype, F::name, [&]<class T>(TypeTag<T>) {
@@ -23,7 +25,7 @@ void binary_cpu_forward(ConstView a, ConstView b, View y) {
                        const T* pa = a.as<T>() + at[0];
                        const T* pb = b.as<T>() + at[1];
                        T* py = y.as<T>() + at[2];
-                       if constexpr (std::is_same_v<T, float>) {
+                       if constexpr (std::is_same_v<T, float> && F::vector_f != nullptr) {
                          if (step[0] == 1 && step[1] == 1 && step[2] == 1) {
                            return F::vector_f(pa, pb, py, n);
                          }

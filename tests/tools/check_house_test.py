@@ -37,6 +37,7 @@ class CheckHouse(unittest.TestCase):
     def test_only_the_op_commands_use_the_op_table(self):
         row = '// a\n#include "tests/ops/op_cases.h"\n'
         self.assertEqual(self.found({"tools/op_check.cpp": row}), [])
+        self.assertEqual(self.found({"tools/example_op/prove.cpp": row}), [])
         self.one({"tools/train.cpp": row}, "tools may not include tests")
         self.one({"tools/sub/op_check.cpp": row}, "tools may not include tests")
         self.one({"ops/op_check.cpp": row}, "ops may not include tests")
