@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/row_loop.h"
 #include "ops/softmax/softmax.h"
-#include "runtime/cpu/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/softmax/softmax_cpu.cpp"
@@ -114,28 +114,20 @@ void backward_row(const T* y, const T* dy, T* dx, std::int64_t width) {
   for (std::int64_t j = 0; j < width; ++j) dx[j] = y[j] * (dy[j] - dot);
 }
 
-// Calls f(offset) for each row, in pieces of about 16,000 elements.
-template <class F>
-void for_rows(const Shape& shape, F&& f) {
-  const std::int64_t width = shape.back();
-  if (shape.numel() == 0) return;
-  const std::int64_t grain = std::max<std::int64_t>(1, (1 << 14) / width);
-  parallel_for(shape.numel() / width, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) f(i * width);
-  });
-}
-
 void forward(ConstView x, View y) {
+  const std::int64_t width = x.shape.back();
   visit_floating(x.dtype, "softmax", [&]<class T>(TypeTag<T>) {
-    for_rows(x.shape,
-             [&](std::int64_t at) { forward_row(x.as<T>() + at, y.as<T>() + at, x.shape.back()); });
+    for_rows(x.shape, [&](std::int64_t i) {
+      forward_row(x.as<T>() + i * width, y.as<T>() + i * width, width);
+    });
   });
 }
 
 void backward(ConstView y, ConstView dy, View dx) {
+  const std::int64_t width = y.shape.back();
   visit_floating(y.dtype, "softmax", [&]<class T>(TypeTag<T>) {
-    for_rows(y.shape, [&](std::int64_t at) {
-      backward_row(y.as<T>() + at, dy.as<T>() + at, dx.as<T>() + at, y.shape.back());
+    for_rows(y.shape, [&](std::int64_t i) {
+      backward_row(y.as<T>() + i * width, dy.as<T>() + i * width, dx.as<T>() + i * width, width);
     });
   });
 }

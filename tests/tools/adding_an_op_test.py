@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Does what ops/README.md, "Adding an op", tells: `duet op new` in a copy of the sources, whose skeleton
+compiles and whose check says that the maths is missing; then the page's code in its places, and the check
+passes. Each op is linked with the libraries of the build.
+
+    adding_an_op_test.py BUILD_DIR CXX [TEST...]
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent.parent
+BUILD, CXX = Path(sys.argv[1]).resolve(), sys.argv[2]
+FLAGS = ["-std=c++20", "-O0", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
+PAGE = (SOURCE / "ops/README.md").read_text().split("## Adding an op")[1].split("\n## ")[0]
+PROVE = """#include <cstdio>
+#include <string>
+#include "runtime/error.h"
+#include "tests/ops/checks.h"
+namespace duet::test {
+std::vector<OpCase> NAME_cases();
+std::string first_fault(const OpCase& row) {
+  for (const auto check : {check_gradients, check_wrong_gradients_are_caught, check_outputs_used_twice,
+                           check_strided_cotangents, check_accumulation, check_oracle, check_same_bits,
+                           check_saved_bytes, check_strides, check_small_sizes, check_errors, check_meta}) {
+    try {
+      if (std::string fault = check(row); !fault.empty()) return fault;
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+  return "";
+}
+}
+int main() {
+  for (const auto& row : duet::test::NAME_cases()) {
+    const std::string fault = first_fault(row);
+    if (!fault.empty()) return std::printf("%s: %s\\n", row.name.c_str(), fault.c_str()), 1;
+  }
+  return 0;
+}
+"""
+
+
+def run(*command, ok=True, **options):
+    environment = dict(os.environ, OMP_WAIT_POLICY="passive")
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=environment, **options)
+    if ok and done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def put(path, code):
+    """Replaces in `path` each function that `code` defines."""
+    text = path.read_text()
+    names = re.findall(r"^ *[\w:& ]*?(\w+)\([^;]*\) \{", code, re.MULTILINE)
+    assert names, code
+    for name in names:
+        pattern = rf"^( *)((?!namespace|struct)[\w:&\[\]* ]+) {name}\([^;{{}}]*\) \{{.*?(^\1\}}|\}})$\n"
+        new, old = re.search(pattern, code, re.S | re.M), re.search(pattern, text, re.S | re.M)
+        assert new and old, f"{name} in {path}"
+        text = text[:old.start()] + new[0] + text[old.end():]
+    path.write_text(text)
+
+
+def delete_throw(path):
+    text, count = re.subn(r"^  throw Error\(.*?;\n", "", path.read_text(), flags=re.S | re.M)
+    assert count == 1, f"{count} throws in {path}"
+    path.write_text(text)
+
+
+class AddingAnOp(unittest.TestCase):
+    def setUp(self):
+        self.tree = Path(tempfile.mkdtemp(prefix="duet_op_new_"))
+        self.addCleanup(shutil.rmtree, self.tree)
+        shutil.copy(SOURCE / "CMakeLists.txt", self.tree)
+        for room in ("runtime", "autograd", "ops", "tests/ops"):
+            shutil.copytree(SOURCE / room, self.tree / room)
+        self.blocks = re.findall(r"```cpp\n(.*?)```", PAGE, re.S)
+
+    def new(self, command):
+        self.assertIn(command, PAGE)
+        run(BUILD / "duet", *command.split()[1:], cwd=self.tree)
+        name = command.split()[3]
+        (self.tree / "prove.cpp").write_text(PROVE.replace("NAME", name))
+        self.objects = {}
+        return name
+
+    def check(self, *sources):
+        """What the rows' first fault is; "" for none. Compiles only what changed."""
+        for source in sources:
+            text = (self.tree / source).read_text()
+            if self.objects.get(source) == text:
+                continue
+            run(CXX, *FLAGS, "-I", self.tree, "-x", "c++", "-c", self.tree / source, "-o",
+                self.tree / (Path(source).name + ".o"))
+            self.objects[source] = text
+        libraries = re.search(r"LINK_LIBRARIES = (.*)", self.link_rule())[1].split()
+        run(CXX, *[self.tree / (Path(s).name + ".o") for s in sources], "-o", self.tree / "prove",
+            *libraries, cwd=BUILD)
+        return run(self.tree / "prove", ok=False).stdout
+
+    @staticmethod
+    def link_rule():
+        text = (BUILD / "build.ninja").read_text()
+        return text[text.index("build duet: CXX_EXECUTABLE_LINKER"):]
+
+    def test_pointwise(self):
+        name = self.new("build/duet op new squared_relu --pointwise")
+        op, row = f"ops/pointwise/{name}.cu", f"tests/ops/{name}_cases.cpp"
+        self.assertIn(f"{name}: the maths is missing", self.check(op, row, "prove.cpp"))
+        delete_throw(self.tree / op)
+        self.assertIn(f"{name}: the oracle is missing", self.check(op, row, "prove.cpp"))
+        put(self.tree / row, self.blocks[1])
+        self.assertIn(name, self.check(op, row, "prove.cpp"))  # the skeleton's f is not this op's
+        put(self.tree / op, self.blocks[0])
+        self.assertEqual(self.check(op, row, "prove.cpp"), "")
+
+    def test_kernels(self):
+        name = self.new("build/duet op new center_rows --kernels")
+        op, cpu, row = f"ops/{name}/{name}.cpp", f"ops/{name}/{name}_cpu.cpp", f"tests/ops/{name}_cases.cpp"
+        self.assertIn(f"{name}: the maths is missing", self.check(op, cpu, row, "prove.cpp"))
+        delete_throw(self.tree / op)
+        put(self.tree / row, self.blocks[3])
+        self.assertIn(name, self.check(op, cpu, row, "prove.cpp"))
+        put(self.tree / cpu, self.blocks[2])
+        self.assertEqual(self.check(op, cpu, row, "prove.cpp"), "")
+
+    def test_two_operands_compile(self):
+        run(BUILD / "duet", *"op new scaled --pointwise --inputs 2".split(), cwd=self.tree)
+        for source in ("ops/pointwise/scaled.cu", "tests/ops/scaled_cases.cpp"):
+            run(CXX, *FLAGS, "-fsyntax-only", "-I", self.tree, "-x", "c++", self.tree / source)
+
+    def test_the_section_is_a_page(self):
+        self.assertLessEqual(len(PAGE.splitlines()), 60)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)
