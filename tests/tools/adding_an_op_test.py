@@ -111,7 +111,7 @@ class AddingAnOp(unittest.TestCase):
         return text[text.index("build duet: CXX_EXECUTABLE_LINKER"):]
 
     def test_pointwise(self):
-        name = self.new("build/duet op new squared_relu --pointwise")
+        name = self.new("build/duet op new softsign --pointwise")
         op, row = f"ops/pointwise/{name}.cu", f"tests/ops/{name}_cases.cpp"
         self.assertIn(f"{name}: the maths is missing", self.check(op, row, "prove.cpp"))
         delete_throw(self.tree / op)
