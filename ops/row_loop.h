@@ -10,7 +10,15 @@
 
 namespace duet {
 
-// Calls f(i) for each row i of a contiguous [*, C], in pieces of about 16,000 elements.
+// [*, C] -> [*]: what is left when each row becomes one number.
+inline Shape without_last(const Shape& shape) {
+  Shape out;
+  for (int d = 0; d + 1 < shape.ndim(); ++d) out.push_back(shape[d]);
+  return out;
+}
+
+// Calls f(i) for each row i of a contiguous [*, C], in pieces of about 16,000 elements. Rows
+// without elements are not called for: an op that makes something of them says what.
 template <class F>
 void for_rows(const Shape& shape, F&& f) {
   if (shape.numel() == 0) return;
