@@ -136,7 +136,7 @@ void check_free(const std::string& root, const std::string& name) {
   const FileSystem& files = file_system();
   for (const std::string& path : {"ops/pointwise/" + name + ".cu", "ops/pointwise/" + name + ".h",
                                   "ops/" + name, "tests/ops/" + name + "_cases.cpp"}) {
-    check(files.type(root + "/" + path) == FileType::missing, ErrorKind::usage,
+    check(files.type(concat(root, "/", path)) == FileType::missing, ErrorKind::usage,
           "duet op new: the op exists: got ", in_quotes(name), ", but there is ", path,
           "; nothing was written");
   }
@@ -153,7 +153,7 @@ void check_free(const std::string& root, const std::string& name) {
   for (const std::string& file : files.list_directory(root + "/tests/ops")) {
     if (!file.ends_with("_cases.cpp")) continue;
     const std::string text = files.read_file(root + "/tests/ops/" + file, kMaxSource);
-    check(text.find('"' + name + '"') == std::string::npos, ErrorKind::usage,
+    check(text.find(concat('"', name, '"')) == std::string::npos, ErrorKind::usage,
           "duet op new: the name is taken: got ", in_quotes(name), ", which is a row of tests/ops/",
           file, "; nothing was written");
   }

@@ -37,7 +37,7 @@ int main() {
   Tensor x = Tensor::empty({64, 8}, duet::DType::f32);
   fill_uniform(x, {.seed = 2}, -1, 1);
   Tensor targets = Tensor::empty({64}, duet::DType::i64);
-  for (int i = 0; i < 64; ++i) {
+  for (std::int64_t i = 0; i < 64; ++i) {
     targets.mutable_data<std::int64_t>()[i] = x.data<float>()[i * 8] > 0 ? 1 : 0;
   }
 
