@@ -7,5 +7,6 @@ namespace duet {
 
 int run_op_list(const Arguments& arguments);
 int run_op_new(const Arguments& arguments);
+int run_op_check(const Arguments& arguments);
 
 }  // namespace duet

@@ -24,6 +24,9 @@ std::string check_strided_cotangents(const OpCase& row);
 // Only one input requires grad: the same gradient for it, none for the others.
 std::string check_single_gradients(const OpCase& row);
 
+// The gradients by central differences, element by element, in f64.
+Tensors numeric_gradients(const OpCase& row, const Tensors& inputs, const Tensors& cotangents);
+
 // A second backward adds into the gradient that the leaf holds, in place.
 std::string check_accumulation(const OpCase& row);
 
@@ -32,18 +35,30 @@ std::string check_accumulation(const OpCase& row);
 std::string check_oracle(const OpCase& row);
 // Small whole numbers: not one bit off, where the row says so.
 std::string check_integers(const OpCase& row);
+// Five runs give the same bits.
+std::string check_repeated_runs(const OpCase& row);
+// One NaN or infinity in an input reaches the elements that it reaches in the oracle, no others.
+std::string check_specials(const OpCase& row);
+// Takes what the allocator holds in its cache, fills it with `value` and gives it back, so that
+// what is allocated next holds it.
+void fill_free_memory(double value);
 // Two runs, the second in memory full of NaN, give the same bits.
 std::string check_same_bits(const OpCase& row);
 // f64 outputs and gradients against the values that PyTorch gave (tests/golden/ops.safetensors).
 std::string check_golden(const OpCase& row);
+bool golden_file_is_there();
 // Bytes kept for backward: the row's budget after forward, none after backward.
 std::string check_saved_bytes(const OpCase& row);
+// All memory is given back once outputs and gradients are dropped.
+std::string check_leaks(const OpCase& row);
 
 // --- layout_checks.cpp
 // Transposed, stepped, offset and expanded inputs against contiguous ones.
 std::string check_strides(const OpCase& row);
 // Size 0 and size 1 in dim 0 of the first input, and of the inputs that share that size and rank.
 std::string check_small_sizes(const OpCase& row);
+// Where the row broadcasts: left, right, both, against one number: values and gradients.
+std::string check_broadcasting(const OpCase& row);
 
 // --- error_checks.cpp
 // Mixed dtypes, mixed devices, whole-number and undefined inputs: an Error that names the op.

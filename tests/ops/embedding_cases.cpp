@@ -40,6 +40,8 @@ OpCase embedding_row(const std::string& name, const Shape& weight, const Shape& 
   row.grad_rtol = row.grad_atol = 1e-6;
   row.saved_bytes = ids.numel() * static_cast<std::int64_t>(size_of(dtype));
   row.exact_on_integers = true;
+  row.bench = {{64, 65536}};
+  row.bench_bytes = 2.0 * 4 * 65536 * static_cast<double>(ids.numel());
   return row;
 }
 

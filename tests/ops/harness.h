@@ -10,6 +10,9 @@
 
 namespace duet::test {
 
+// Other random inputs in every check; 0 are those of the tests.
+void use_seed(std::uint64_t seed);
+
 // Uniform in [low, high), values that float holds exactly, as contiguous f64.
 Tensor random_tensor(const Shape& shape, double low, double high, std::uint64_t seed);
 // Whole numbers in [-3, 3], as contiguous f64.

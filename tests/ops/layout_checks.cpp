@@ -139,4 +139,20 @@ std::string check_small_sizes(const OpCase& row) {
   return "";
 }
 
+std::string check_broadcasting(const OpCase& row) {
+  if (!row.broadcasts) return "";
+  const std::vector<std::vector<Shape>> variants = {
+      {{1, 5}, {4, 5}}, {{4, 5}, {4, 1}}, {{4, 1}, {1, 5}},    {{1, 5}, {4, 1}}, {{}, {4, 5}},
+      {{4, 5}, {}},     {{5}, {3, 4, 5}}, {{3, 1, 5}, {4, 1}}, {{1}, {1, 1}},    {{2, 0}, {1}}};
+  for (const std::vector<Shape>& shapes : variants) {
+    OpCase variant = row;
+    variant.inputs = shapes;
+    variant.name = concat(row.name, " on ", shapes[0], " and ", shapes[1]);
+    std::string fault = check_oracle(variant);
+    if (fault.empty()) fault = check_gradients(variant);
+    if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
 }  // namespace duet::test

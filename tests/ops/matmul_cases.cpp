@@ -68,6 +68,8 @@ OpCase matmul_row(const std::string& name, const Shape& a, const Shape& b) {
   row.call = [](const Tensors& in) { return Tensors{matmul(in[0], in[1])}; };
   row.oracle = matmul_oracle;
   row.saved_bytes = (a.numel() + b.numel()) * 4;
+  row.bench = {{512, 512}, {512, 512}};
+  row.bench_flops = 2.0 * 512 * 512 * 512;
   row.exact_on_integers = true;
   row.empty_ok = true;
   return row;
@@ -83,6 +85,9 @@ OpCase linear_row(const std::string& name, const Shape& x, std::int64_t out, boo
   };
   row.oracle = linear_oracle;
   row.saved_bytes = (x.numel() + out * x.back()) * 4;  // x, weight
+  row.bench = {{512, 512}, {512, 512}};
+  if (bias) row.bench.push_back({512});
+  row.bench_flops = 2.0 * 512 * 512 * 512;
   row.exact_on_integers = true;
   row.empty_ok = true;
   return row;

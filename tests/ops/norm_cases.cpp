@@ -48,6 +48,7 @@ OpCase rms_row(const std::string& name, const Shape& x) {
   row.call = [](const Tensors& in) { return Tensors{rms_norm(in[0], in[1], kEps)}; };
   row.oracle = rms_norm_oracle;
   row.saved_bytes = (x.numel() + x.back()) * 4;  // x, weight
+  row.bench = {{1024, 1024}, {1024}};
   row.empty_ok = true;
   return row;
 }
@@ -62,6 +63,8 @@ OpCase layer_row(const std::string& name, const Shape& x, bool bias) {
   };
   row.oracle = layer_norm_oracle;
   row.saved_bytes = (x.numel() + x.back()) * 4;  // x, weight
+  row.bench = {{1024, 1024}, {1024}};
+  if (bias) row.bench.push_back({1024});
   row.empty_ok = true;
   return row;
 }

@@ -13,6 +13,10 @@ namespace duet::test {
 
 using Tensors = std::vector<Tensor>;
 
+// What the row states about a NaN or an infinity in an input: that NaN, or both, reach those
+// elements that they reach in the oracle, and no others.
+enum class Specials { none, nan, all };
+
 struct OpCase {
   std::string name;           // "rms_norm", "rms_norm_wide": letters, digits, _; begins with the op
   std::vector<Shape> inputs;  // the floating inputs, in order; gradcheck differentiates each
@@ -32,7 +36,14 @@ struct OpCase {
   bool exact_on_integers = false;  // small integer inputs must match to the last bit
   bool strided = true;             // accepts inputs of any strides
   bool empty_ok = false;           // accepts a size of 0 in dim 0 of the first input
-  std::string golden;              // entry of tests/golden/ops.safetensors; "" for none
+  bool differentiable = true;      // outputs have a gradient
+  bool broadcasts = false;         // two inputs of the same shape, either may be the smaller one
+  Specials specials = Specials::all;
+  // `duet op check` times the first row of an op that says with which inputs.
+  std::vector<Shape> bench;
+  double bench_flops = 0;  // of one forward on them; 0: bound by memory
+  double bench_bytes = 0;  // of a memory-bound one; 0: inputs and outputs, each once
+  std::string golden;      // entry of tests/golden/ops.safetensors; "" for none
 };
 
 }  // namespace duet::test

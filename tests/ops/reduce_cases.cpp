@@ -37,6 +37,7 @@ OpCase sum_dims(const std::string& name, const Shape& shape, const std::vector<i
   row.atol = 1e-7;
   row.grad_rtol = row.grad_atol = 0;
   row.saved_bytes = 0;
+  row.bench = {{1024, 1024}};
   row.exact_on_integers = true;
   row.empty_ok = true;
   return row;

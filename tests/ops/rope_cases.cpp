@@ -37,7 +37,37 @@ OpCase row(const std::string& name, const Shape& x, double theta, std::int64_t p
   };
   c.saved_bytes = 4 * (position + x[1] + spare) * x[3];  // the table
   c.empty_ok = true;
+  c.bench = {{1, 512, 8, 64}};
   c.golden = golden;
+  return c;
+}
+
+// The shape of the input says how long and for what width.
+OpCase table_row() {
+  OpCase c;
+  c.name = "rope_table";
+  c.inputs = {{7, 10}};
+  c.differentiable = false;
+  c.specials = Specials::none;  // the values of the input do not matter
+  c.call = [](const Tensors& in) {
+    return Tensors{rope_table(in[0].size(0), in[0].size(1), 10000, in[0].dtype(), in[0].device())};
+  };
+  c.oracle = [](const Tensors& in) {
+    const std::int64_t length = in[0].size(0), half = in[0].size(1) / 2;
+    Tensor out = Tensor::empty({length, 2, half}, DType::f64);
+    for (std::int64_t t = 0; t < length; ++t) {
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(t) *
+                             std::pow(10000, -static_cast<double>(i) / static_cast<double>(half));
+        out.mutable_data<double>()[t * 2 * half + i] = std::cos(angle);
+        out.mutable_data<double>()[t * 2 * half + half + i] = std::sin(angle);
+      }
+    }
+    return Tensors{out};
+  };
+  c.rtol = c.atol = 1e-7;
+  c.saved_bytes = 0;
+  c.bench = {{1024, 64}};
   return c;
 }
 
@@ -45,8 +75,9 @@ OpCase row(const std::string& name, const Shape& x, double theta, std::int64_t p
 
 std::vector<OpCase> rope_cases() {
   return {
+      table_row(),
       row("rope", {2, 5, 3, 8}, 10000, 0, 0, "rope"),
-      row("rope_table_position", {2, 4, 2, 6}, 500, 11, 2),
+      row("rope_position", {2, 4, 2, 6}, 500, 11, 2),
       row("rope_wide", {1, 9, 2, 52}, 10000, 3, 1),
       row("rope_pair", {2, 3, 1, 2}, 10000, 0, 0),
   };

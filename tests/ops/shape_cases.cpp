@@ -123,6 +123,7 @@ OpCase cat_row(const std::string& name, const std::vector<Shape>& inputs, int di
     }
     return Tensors{tensor_of(shape, y)};
   };
+  row.bench.assign(inputs.size(), {1024, 512});
   return row;
 }
 
@@ -130,6 +131,7 @@ OpCase cat_row(const std::string& name, const std::vector<Shape>& inputs, int di
 OpCase contiguous_row() {
   OpCase row = transpose_row("contiguous", {3, 5}, 0, 1);
   row.call = [](const Tensors& in) { return Tensors{contiguous(transpose(in[0], 0, 1))}; };
+  row.bench = {{1024, 1024}};
   return row;
 }
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <fstream>
 #include <limits>
 
 #include "autograd/node.h"
@@ -13,9 +14,10 @@ namespace {
 constexpr Tolerance kF64Oracle{1e-10, 1e-12};
 constexpr Tolerance kGolden{1e-10, 1e-10};
 
+constexpr const char* kGoldenFile = DUET_SOURCE_DIR "/tests/golden/ops.safetensors";
+
 const SafetensorsFile& golden_file() {
-  static const SafetensorsFile file =
-      SafetensorsFile::open(DUET_SOURCE_DIR "/tests/golden/ops.safetensors");
+  static const SafetensorsFile file = SafetensorsFile::open(kGoldenFile);
   return file;
 }
 
@@ -29,19 +31,20 @@ Tensors golden_tensors(const std::string& entry, const char* kind) {
   }
 }
 
-// Takes what the allocator holds in its cache, fills it with NaN and gives it back, so that what is
-// allocated next holds NaN. Piece by piece in falling sizes, each until the allocator has to grow.
-void poison_free_memory() {
+}  // namespace
+
+// Piece by piece in falling sizes, each until the allocator has to grow.
+void fill_free_memory(double value) {
   Tensors taken;
   for (std::int64_t bytes = 1 << 20; bytes >= 512; bytes /= 2) {
     const std::uint64_t before = allocator(kCpu).stats().raw_allocations;
     while (allocator(kCpu).stats().raw_allocations == before) {
-      taken.push_back(Tensor::full({bytes / 4}, std::nan(""), DType::f32));
+      taken.push_back(Tensor::full({bytes / 4}, value, DType::f32));
     }
   }
 }
 
-}  // namespace
+bool golden_file_is_there() { return std::ifstream(kGoldenFile).is_open(); }
 
 std::string check_oracle(const OpCase& row) {
   const Tensors inputs = random_inputs(row);
@@ -81,11 +84,69 @@ std::string check_same_bits(const OpCase& row) {
     const Tensors cotangents = convert(random_cotangents(row, exact), dtype);
     allocator(kCpu).empty_cache();  // what the first run gives back is what the second one gets
     const Result first = run(row, inputs, cotangents);
-    poison_free_memory();
+    fill_free_memory(std::nan(""));
     const Result second = run(row, inputs, cotangents);
     std::string fault = compare_bits(
         concat(row.name, ", second run, in memory full of NaN (", dtype, ")"), second, first);
     if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
+std::string check_repeated_runs(const OpCase& row) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensors exact = random_inputs(row);
+    const Tensors inputs = convert(exact, dtype);
+    const Tensors cotangents = convert(random_cotangents(row, exact), dtype);
+    const Result first = run(row, inputs, cotangents);
+    for (int n = 2; n <= 5; ++n) {
+      std::string fault =
+          compare_bits(concat(row.name, ", run ", n, " against run 1 (", dtype, ")"),
+                       run(row, inputs, cotangents), first);
+      if (!fault.empty()) return fault;
+    }
+  }
+  return "";
+}
+
+std::string check_specials(const OpCase& row) {
+  if (row.specials == Specials::none) return "";
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < row.inputs.size(); ++i) {
+    for (const double special : {std::nan(""), kInfinity, -kInfinity}) {
+      Tensors inputs = random_inputs(row);
+      if (inputs[i].numel() == 0) continue;
+      if (row.specials == Specials::nan && !std::isnan(special)) continue;
+      inputs[i].mutable_data<double>()[inputs[i].numel() / 2] = special;
+      const Tensors want = row.oracle(inputs);
+      const std::string what = concat(row.name, " with ", special, " in input ", i);
+      std::string fault = compare(what + ", f64", Result{forward(row, inputs), {}},
+                                  Result{want, {}}, kF64Oracle, {});
+      if (fault.empty()) {
+        fault = compare(what + ", f32", Result{forward(row, convert(inputs, DType::f32)), {}},
+                        Result{want, {}}, {row.rtol, row.atol}, {});
+      }
+      if (!fault.empty()) return fault;
+    }
+  }
+  return "";
+}
+
+std::string check_leaks(const OpCase& row) {
+  const Tensors exact = random_inputs(row);
+  const Tensors inputs = convert(exact, DType::f32);
+  const Tensors cotangents = convert(random_cotangents(row, exact), DType::f32);
+  std::size_t before = 0;
+  for (int n = 0; n < 3; ++n) {
+    run(row, inputs, cotangents);
+    const std::size_t after = allocator(kCpu).stats().allocated;
+    // The first run may make what stays for all others: tables, packed constants.
+    if (n > 0 && after != before) {
+      return concat(row.name, ": a forward and backward leave ",
+                    static_cast<std::int64_t>(after) - static_cast<std::int64_t>(before),
+                    " bytes allocated after all its results are dropped");
+    }
+    before = after;
   }
   return "";
 }
@@ -114,6 +175,7 @@ std::string check_saved_bytes(const OpCase& row) {
     return concat(row.name, ": forward saves ", kept, " bytes for backward, the row states ",
                   row.saved_bytes);
   }
+  if (!row.differentiable) return "";
   backward(weighted_sum(outputs, cotangents));
   const auto left = static_cast<std::int64_t>(saved_bytes()) - before;
   if (left != 0) return concat(row.name, ": ", left, " saved bytes are still held after backward");

@@ -1,0 +1,179 @@
+// duet op check: every check of every row of an op, and how fast the op is beside this machine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "autograd/node.h"
+#include "runtime/error.h"
+#include "runtime/memory_ops.h"
+#include "runtime/printable.h"
+#include "tests/ops/checks.h"
+#include "tests/ops/harness.h"
+#include "tests/ops/op_cases.h"
+#include "tests/ops/op_facts.h"
+#include "tests/ops/proof.h"
+#include "tools/flags.h"
+#include "tools/op_commands.h"
+#include "tools/output.h"
+#include "train/bench.h"
+#include "train/text.h"
+
+namespace duet {
+namespace {
+
+using test::OpCase;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What this machine reaches, the best of a few tries, and each op beside it.
+class Bench {
+ public:
+  // "12.3 GB/s, 85 % of a copy"; "view" and the like where nothing moves.
+  std::string line(const OpCase& row) {
+    if (row.bench.empty()) return "not timed";
+    measure_ceiling();
+    test::Tensors inputs;
+    double bytes = row.bench_bytes;
+    for (const Shape& shape : row.bench) {
+      inputs.push_back(Tensor::full(shape, 0.25, DType::f32));
+      if (row.bench_bytes == 0) bytes += static_cast<double>(inputs.back().nbytes());
+    }
+    const NoGradGuard no_grad;
+    for (const Tensor& y : row.call(inputs)) {
+      if (row.bench_bytes == 0) bytes += static_cast<double>(y.nbytes());
+    }
+    const double seconds = best_seconds([&] { row.call(inputs); });
+    if (row.bench_flops > 0) {
+      return fmt::format("{:.1f} GFLOP/s, {:.0f} % of a product", row.bench_flops / seconds * 1e-9,
+                         row.bench_flops / seconds / flops_ * 100);
+    }
+    // Beside a copy of as many bytes, so that the same caches serve both.
+    const Shape half{std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes) / 8)};
+    const Tensor from = Tensor::full(half, 0.25, DType::f32);
+    Tensor to = Tensor::full(half, 0.5, DType::f32);
+    const double copy_seconds = best_seconds([&] { copy(to, from); });
+    return fmt::format("{:.1f} GB/s, {:.0f} % of a copy", bytes / seconds * 1e-9,
+                       copy_seconds / seconds * 100);
+  }
+  std::string ceiling() const {
+    return fmt::format(
+        "this machine now: a product {:.1f} GFLOP/s, a copy beyond all caches {:.1f} GB/s",
+        flops_ * 1e-9, bytes_ * 1e-9);
+  }
+
+ private:
+  template <class F>
+  static double best_seconds(F&& f) {
+    double best = 1e30;
+    const auto start = Clock::now();
+    for (int n = 0; n < 3 || (n < 1000 && seconds_since(start) < 0.02); ++n) {
+      const auto before = Clock::now();
+      f();
+      best = std::min(best, seconds_since(before));
+    }
+    return best;
+  }
+  void measure_ceiling() {
+    if (flops_ > 0) return;
+    ModelConfig shape;
+    shape.n_embd = 512;
+    shape.d_ff = 512;
+    Ceiling ceiling(shape, 512);
+    for (int n = 0; n < 5; ++n) {
+      flops_ = std::max(flops_, ceiling.flops_per_second());
+      bytes_ = std::max(bytes_, ceiling.bytes_per_second());
+    }
+  }
+
+  double flops_ = 0, bytes_ = 0;  // a second
+};
+
+struct Request {
+  std::string op;
+  std::vector<OpCase> rows;
+};
+
+// All ops, one op, or one row.
+std::vector<Request> requests(const std::string& name) {
+  std::vector<Request> all;
+  std::vector<std::string_view> names;
+  for (const std::string& op : test::op_names()) {
+    names.push_back(op);
+    if (name.empty() || name == op) all.push_back({op, test::rows_of(op)});
+  }
+  for (const OpCase& row : test::op_cases()) {
+    names.push_back(row.name);
+    if (all.empty() && row.name == name) all.push_back({test::op_of(row), {row}});
+  }
+  if (!all.empty()) return all;
+  const std::string_view nearest = nearest_name(name, names);
+  throw Error(ErrorKind::usage, concat("duet op check: no such op: got ", in_quotes(name), "; ",
+                                       nearest.empty() ? std::string("see duet op list")
+                                                       : concat("did you mean ", nearest, "?")));
+}
+
+std::string report(const test::Fault& fault, const std::string& row, std::int64_t seed) {
+  std::string line = concat("duet op check ", row);
+  if (seed != 0) line += concat(" --seed ", seed);
+  return fmt::format("  FAULT      {}\n  found by   {}\n  what       {}\n  again      {}\n",
+                     fault.kind, fault.check, fault.message, line);
+}
+
+}  // namespace
+
+int run_op_check(const Arguments& arguments) {
+  std::string name, device = "cpu";
+  std::int64_t seed = 0;
+  bool bench = true;
+  Flags flags("duet op check", "[NAME] [--key value ...]",
+              "proves an op, a row of the op table, or all: values against an oracle, gradients\n"
+              "  against central differences, layouts, sizes, NaN, determinism, memory, speed");
+  flags.positional(&name, "NAME", /*required=*/false);
+  flags.text("device", &device, "cpu", "where the ops run");
+  flags.integer("seed", &seed, 0, 1'000'000'000, "other random inputs");
+  flags.toggle("bench", &bench, "time each op beside what this machine reaches");
+  if (!flags.parse(arguments)) return 0;
+  check(device == "cpu" || device == "cuda", ErrorKind::usage, "--device: got ", in_quotes(device),
+        ", expected cpu");
+  check(device == "cpu", ErrorKind::device,
+        "duet op check: no cuda kernels in this build; run with --device cpu");
+
+  test::use_seed(static_cast<std::uint64_t>(seed));
+  const std::vector<Request> ops = requests(name);
+  const auto start = Clock::now();
+  Bench speed;
+  std::size_t rows = 0, faulty = 0;
+  for (const Request& op : ops) {
+    write_out(fmt::format("{:<26}", op.op));
+    const auto began = Clock::now();
+    std::string faults;
+    for (const OpCase& row : op.rows) {
+      const std::optional<test::Fault> fault = test::first_fault(row);
+      if (fault) faults += report(*fault, row.name, seed);
+      if (fault) ++faulty;
+    }
+    rows += op.rows.size();
+    std::string speed_line;
+    if (bench && faults.empty()) speed_line = speed.line(op.rows.front());
+    write_out(fmt::format("{:<6} {:>2} rows {:>6.2f} s   {}\n{}", faults.empty() ? "ok" : "FAULTY",
+                          op.rows.size(), seconds_since(began), speed_line, faults));
+  }
+  std::string end = fmt::format("\n{} ops, {} rows, {} checks each, {:.1f} s: {}\n", ops.size(),
+                                rows, test::all_checks().size(), seconds_since(start),
+                                faulty == 0 ? "no fault" : fmt::format("{} rows faulty", faulty));
+  if (bench && faulty < rows) end += concat(speed.ceiling(), "\n");
+  if (!test::golden_file_is_there()) {
+    end +=
+        "golden: skipped: PyTorch's values (tests/golden/ops.safetensors of the source) are not "
+        "here\n";
+  }
+  write_out(end);
+  return faulty == 0 ? 0 : 1;
+}
+
+}  // namespace duet
