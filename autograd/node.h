@@ -5,6 +5,9 @@
 //   set_requires_grad(w);
 //   Tensor loss = sum(mul(w, w));
 //   backward(loss);                   // grad(w) is [6, 6]
+//
+// Second order: grad(y, {x}, {.create_graph = true}) gives dy/dx as tensors with a graph of their
+// own, which the next backward() walks through.
 #pragma once
 
 #include <array>
@@ -18,10 +21,13 @@
 
 namespace duet {
 
+class Node;
+
 // What backward should produce, one entry per input of the op.
 class GradRequest {
  public:
   GradRequest() = default;
+  explicit GradRequest(std::shared_ptr<Node> at_work) : node_(std::move(at_work)) {}
   void add(bool needed, Tensor accumulator) {
     entries_.push_back({needed, std::move(accumulator)});
   }
@@ -32,6 +38,8 @@ class GradRequest {
   // else undefined. An op that can add (beta = 1) adds its own to it and returns it: then no
   // temporary gradient exists. Any strides; never memory that the incoming gradients lie in.
   const Tensor& accumulator(std::size_t input) const { return entries_[input].accumulator; }
+  // For differentiable_backward: a saved output of the op itself, with its edge back to the op.
+  Tensor own_output(const Tensor& saved, int output = 0) const;
 
  private:
   struct Entry {
@@ -39,6 +47,7 @@ class GradRequest {
     Tensor accumulator;
   };
   std::vector<Entry> entries_;
+  std::shared_ptr<Node> node_;  // the one whose gradients are asked for
 };
 
 class Node {
@@ -52,6 +61,11 @@ class Node {
   // sides.
   virtual std::vector<Tensor> backward(const std::vector<Tensor>& grad_outputs,
                                        const GradRequest& request) = 0;
+  // The same, composed of differentiable ops while a graph is recorded; what was saved stays.
+  // Throws Error(autograd), naming the op, where it is not offered.
+  virtual std::vector<Tensor> differentiable_backward(const std::vector<Tensor>& grad_outputs,
+                                                      const GradRequest& request);
+  virtual bool offers_second_order() const { return false; }
   // For the node behind a leaf: that it is one, and the gradient it holds so far.
   virtual bool is_leaf() const { return false; }
   virtual Tensor accumulator() const { return {}; }
@@ -113,10 +127,30 @@ struct EnableGradGuard : NoGradGuard {
   EnableGradGuard() : NoGradGuard(true) {}
 };
 
+struct GradOptions {
+  // Record a graph of the gradients themselves, so that they can be differentiated again, and keep
+  // what the nodes saved. Throws Error(autograd) before anything is written if an op on the way
+  // does not offer its second derivatives.
+  bool create_graph = false;
+  Tensor grad_output = {};  // weight of each element of the output; undefined: it has one element
+};
+
 // Accumulates d(output)/d(leaf), weighted by grad_output, into every leaf. Without a grad_output
 // the output must have one element. Frees what each node saved right after its use: a second
-// backward through the same graph throws Error(autograd).
+// backward through the same graph throws Error(autograd), unless the first had create_graph.
+// With create_graph, grad(leaf) carries a graph, which lives until set_grad() drops or replaces it
+// or the leaf dies.
 void backward(const Tensor& output);
 void backward(const Tensor& output, const Tensor& grad_output);
+void backward(const Tensor& output, const GradOptions& options);
+
+// d(output)/d(input) for each input, a leaf or a tensor that an op made; an undefined Tensor where
+// the output does not depend on it. Runs the nodes between the two alone, and their hooks; touches
+// no leaf's gradient.
+std::vector<Tensor> grad(const Tensor& output, const std::vector<Tensor>& inputs,
+                         const GradOptions& options = {});
+
+// The name of an op behind `output` that has no second derivatives; null if all offer them.
+const char* op_without_second_order(const Tensor& output);
 
 }  // namespace duet

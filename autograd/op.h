@@ -14,6 +14,10 @@
 // `const GradRequest&` tells which inputs need a gradient, and offers leaf buffers to add into.
 // A variable number of inputs: apply_list(op, tensors), where forward takes and backward returns a
 // std::vector<Tensor>. An op without a backward member throws, by name, when backward reaches it.
+//
+// Second order: a member differentiable_backward, of the same forms, which computes the same
+// gradients by differentiable ops (ops/ops.h, or apply() of an op of its own) on dy and on
+// saved.x.with_edge(name). An op without it throws, by name, under create_graph.
 #pragma once
 
 #include <array>
@@ -31,6 +35,11 @@ template <class Op>
 concept OpStruct = requires {
   { Op::name } -> std::convertible_to<const char*>;
   typename Op::Saved;
+};
+
+template <OpStruct Op>
+inline constexpr bool offers_second_order = requires {
+  &Op::differentiable_backward;
 };
 
 namespace detail {
@@ -59,18 +68,9 @@ struct OpNode final : Node {
 
   std::vector<Tensor> backward(const std::vector<Tensor>& grad_outputs,
                                const GradRequest& request) override {
-    check(!used, ErrorKind::autograd, Op::name,
-          ": backward ran twice through the same graph; its saved tensors were already freed; run "
-          "the forward again");
+    check_unused();
     used = true;
-    const auto& dy = [&]() -> const auto& {
-      if constexpr (kOutputs == 1) {
-        return grad_outputs[0];
-      } else {
-        return grad_outputs;
-      }
-    }
-    ();
+    const auto& dy = form_of(grad_outputs);
     std::vector<Tensor> grads;
     if constexpr (requires { op.backward(saved, dy, request); }) {
       grads = to_list(op.backward(saved, dy, request));
@@ -84,6 +84,34 @@ struct OpNode final : Node {
     }
     saved = {};  // free activations as backward walks, not at the end
     return grads;
+  }
+
+  std::vector<Tensor> differentiable_backward(const std::vector<Tensor>& grad_outputs,
+                                              const GradRequest& request) override {
+    check_unused();
+    const auto& dy = form_of(grad_outputs);
+    if constexpr (requires { op.differentiable_backward(saved, dy, request); }) {
+      return to_list(op.differentiable_backward(saved, dy, request));
+    } else if constexpr (requires { op.differentiable_backward(saved, dy); }) {
+      return to_list(op.differentiable_backward(saved, dy));
+    } else {
+      static_assert(!duet::offers_second_order<Op>, "differentiable_backward: not a known form");
+      return Node::differentiable_backward(grad_outputs, request);
+    }
+  }
+  bool offers_second_order() const override { return duet::offers_second_order<Op>; }
+
+  void check_unused() const {
+    check(!used, ErrorKind::autograd, Op::name,
+          ": backward ran twice through the same graph; its saved tensors were already freed; run "
+          "the forward again");
+  }
+  static const auto& form_of(const std::vector<Tensor>& grad_outputs) {
+    if constexpr (kOutputs == 1) {
+      return grad_outputs[0];
+    } else {
+      return grad_outputs;
+    }
   }
 
   Op op;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "autograd/node.h"
+
 namespace duet {
 namespace {
 
@@ -13,6 +15,7 @@ std::size_t saved_bytes() { return live_bytes; }
 
 SavedTensor::SavedTensor(SavedTensor&& other) noexcept
     : tensor_(std::exchange(other.tensor_, {})),
+      leaf_(std::move(other.leaf_)),
       version_(other.version_),
       was_defined_(other.was_defined_),
       own_output_(other.own_output_) {}
@@ -21,6 +24,7 @@ SavedTensor& SavedTensor::operator=(SavedTensor&& other) noexcept {
   if (this != &other) {
     reset();
     tensor_ = std::exchange(other.tensor_, {});
+    leaf_ = std::move(other.leaf_);
     version_ = other.version_;
     was_defined_ = other.was_defined_;
     own_output_ = other.own_output_;
@@ -36,12 +40,15 @@ void SavedTensor::assign(Tensor t, bool own_output) {
   version_ = t.version();
   t.storage()->mark(MemoryKind::saved);
   live_bytes += t.nbytes();
-  tensor_ = std::move(t);
+  const bool is_leaf = requires_grad(t) && t.grad_meta()->leaf;
+  if (is_leaf) leaf_ = t.grad_meta();
+  tensor_ = is_leaf ? t.detach() : std::move(t);
 }
 
 void SavedTensor::reset() noexcept {
   if (tensor_.defined()) live_bytes -= tensor_.nbytes();
   tensor_ = Tensor();
+  leaf_.reset();
 }
 
 const Tensor& SavedTensor::get(const char* op) const {
@@ -54,6 +61,15 @@ const Tensor& SavedTensor::get(const char* op) const {
         tensor_.shape(), ", was modified in place (version ", tensor_.version(), ", expected ",
         version_, "); write to a clone instead");
   return tensor_;
+}
+
+Tensor SavedTensor::with_edge(const char* op) const {
+  Tensor t = get(op);
+  check(!own_output_, ErrorKind::internal, op,
+        ": with_edge() of a saved output, which knows no edge; use GradRequest::own_output()");
+  // A leaf that died meanwhile stays detached: nobody can ask for its gradient.
+  if (auto meta = leaf_.lock()) t.set_grad_meta(std::move(meta));
+  return t;
 }
 
 }  // namespace duet

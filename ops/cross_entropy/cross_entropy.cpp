@@ -51,6 +51,18 @@ struct CrossEntropy {
                    dlogits.reshape_view(rows.shape()).mutable_view());
     return {dlogits, Tensor()};
   }
+  std::array<Tensor, 2> differentiable_backward(const Saved& saved, const Tensor& dy) const {
+    const Tensor logits = saved.logits.with_edge(name);
+    const Tensor targets = flat_targets(saved.targets.get(name));
+    const Shape rows{targets.numel(), logits.size(-1)};
+    Tensor weights = Tensor::empty({rows[0], 1}, logits.dtype(), logits.device());
+    Tensor one_hot = Tensor::empty(rows, logits.dtype(), logits.device());
+    kernels.launch(logits.device(), &CrossEntropyKernels::targets, targets.view(), options,
+                   weights.mutable_view(), one_hot.mutable_view());
+    const Tensor probs = softmax(reshape(logits, rows));
+    const Tensor dlogits = mul(sub(mul(probs, weights), one_hot), dy);
+    return {reshape(dlogits, logits.shape()), Tensor()};
+  }
 };
 
 }  // namespace

@@ -20,6 +20,9 @@ struct CrossEntropyKernels {
   // dlogits = (softmax(logits) - onehot(targets)) * dy / normalizer; 0 for ignored rows. [N, V]
   void (*backward)(ConstView logits, ConstView targets, const CrossEntropyOptions& options,
                    ConstView stats, ConstView dy, View dlogits);
+  // weights [N, 1] = 1 / normalizer, 0 for ignored rows; one_hot [N, V] = the weight at the target.
+  void (*targets)(ConstView targets, const CrossEntropyOptions& options, View weights,
+                  View one_hot);
 };
 
 extern const CrossEntropyKernels cross_entropy_cpu;

@@ -57,6 +57,24 @@ void backward(ConstView logits, ConstView targets, const CrossEntropyOptions& op
   });
 }
 
+void spread_targets(ConstView targets, const CrossEntropyOptions& options, View weights,
+                    View one_hot) {
+  const std::int64_t vocab = one_hot.size(1);
+  visit_floating(weights.dtype, "cross_entropy", [&]<class T>(TypeTag<T>) {
+    const T factor = static_cast<T>(loss_factor(targets, options));
+    parallel_for(targets.size(0), row_grain(vocab), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = begin; n < end; ++n) {
+        const std::int64_t target = target_at(targets, n);
+        const bool counts = target != options.ignore_index;
+        T* row = one_hot.as<T>() + n * vocab;
+        std::fill(row, row + vocab, T{0});
+        if (counts) row[target] = factor;
+        weights.as<T>()[n] = counts ? factor : T{0};
+      }
+    });
+  });
+}
+
 }  // namespace
 
 double loss_factor(ConstView targets, const CrossEntropyOptions& options) {
@@ -75,6 +93,6 @@ void store_loss(ConstView losses, double factor, View loss) {
                  [&]<class T>(TypeTag<T>) { *loss.as<T>() = static_cast<T>(sum * factor); });
 }
 
-extern const CrossEntropyKernels cross_entropy_cpu{forward, backward};
+extern const CrossEntropyKernels cross_entropy_cpu{forward, backward, spread_targets};
 
 }  // namespace duet

@@ -51,6 +51,23 @@ struct DiffCombine {
     return {request.needed(0) ? dy : Tensor(), da2,
             request.needed(2) ? sum_to(row_dots, lambda.shape()) : Tensor()};
   }
+  std::array<Tensor, 3> differentiable_backward(const Saved& saved, const Tensor& dy,
+                                                const GradRequest& request) const {
+    const Tensor a2 = saved.a2.with_edge(name);
+    const Tensor lambda = saved.lambda.with_edge(name);
+    std::array<Tensor, 3> grads;
+    if (request.needed(0)) grads[0] = dy;
+    if (request.needed(1)) {
+      const Shape rows = rows_of(a2);
+      const Tensor wide =
+          lambda.ndim() == 0 ? lambda : reshape(lambda, {rows[0], rows[1], rows[2], 1});
+      grads[1] = scale(mul(dy, wide), -1);
+    }
+    if (request.needed(2)) {
+      grads[2] = scale(differentiable_sum_to(sum(mul(dy, a2), {-1}), lambda.shape()), -1);
+    }
+    return grads;
+  }
 };
 
 }  // namespace

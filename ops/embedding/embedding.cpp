@@ -35,17 +35,48 @@ struct Embedding {
   std::array<Tensor, 2> backward(const Saved& saved, const Tensor& dy,
                                  const GradRequest& request) const {
     if (!request.needed(0)) return {};
-    const Tensor& ids = saved.ids.get(name);
+    return {scattered(dy, saved.ids.get(name), request.accumulator(0)), Tensor()};
+  }
+  std::array<Tensor, 2> differentiable_backward(const Saved& saved, const Tensor& dy) const;
+
+  Tensor scattered(const Tensor& dy, const Tensor& ids, const Tensor& accumulator) const {
     const Tensor flat = contiguous_copy(ids).reshape_view({ids.numel()});
     const Tensor rows = as_rows(dy);
-    const GradTarget target(request.accumulator(0), {vocab, rows.size(1)}, dy);
+    const GradTarget target(accumulator, {vocab, rows.size(1)}, dy);
     Tensor order = Tensor::empty({ids.numel()}, DType::i64, dy.device());
     Tensor dweight = target.out;
     embedding_kernels.launch(dy.device(), &EmbeddingKernels::backward, rows.view(), flat.view(),
                              order.mutable_view(), dweight.mutable_view(), target.accumulate);
-    return {dweight, Tensor()};
+    return dweight;
   }
 };
+
+// The backward of embedding as an op of its own: its backward is embedding again.
+struct Scatter {
+  static constexpr const char* name = kName;
+  struct Saved {
+    SavedTensor ids;
+  };
+  Embedding embedding;
+
+  // [*, C], [*] -> [V, C]
+  Tensor forward(Saved& saved, const Tensor& dy, const Tensor& ids) const {
+    saved.ids.save_input(ids);
+    return embedding.scattered(dy, ids, {});
+  }
+  std::array<Tensor, 2> backward(const Saved& saved, const Tensor& g) const {
+    Embedding::Saved unused;
+    return {embedding.forward(unused, g, saved.ids.get(name)), Tensor()};
+  }
+  std::array<Tensor, 2> differentiable_backward(const Saved& saved, const Tensor& g) const {
+    return {apply(embedding, g, saved.ids.get(name)), Tensor()};
+  }
+};
+
+std::array<Tensor, 2> Embedding::differentiable_backward(const Saved& saved,
+                                                         const Tensor& dy) const {
+  return {apply(Scatter{*this}, dy, saved.ids.get(name)), Tensor()};
+}
 
 }  // namespace
 

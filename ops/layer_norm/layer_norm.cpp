@@ -3,6 +3,8 @@
 #include "autograd/op.h"
 #include "ops/check_inputs.h"
 #include "ops/ops.h"
+#include "ops/pointwise/rsqrt.h"
+#include "ops/reduce/reduce.h"
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops.h"
 
@@ -50,6 +52,22 @@ struct LayerNorm {
                    contiguous_copy(dy).view(), eps, view_or_null(dx), view_or_null(dweight_parts),
                    dweight.view(), dweight.add, view_or_null(dbias_parts), dbias.view(), dbias.add);
     return {dx, dweight.tensor, dbias.tensor};
+  }
+  std::array<Tensor, 3> differentiable_backward(const Saved& saved, const Tensor& dy,
+                                                const GradRequest& request) const {
+    const Tensor x = saved.x.with_edge(name);
+    const Tensor weight = saved.weight.with_edge(name);
+    const Tensor centred = sub(x, row_mean(x));
+    const Tensor r = rsqrt(row_mean(mul(centred, centred)), eps);
+    const Tensor n = mul(centred, r);
+    std::array<Tensor, 3> grads;
+    if (request.needed(0)) {
+      const Tensor g = mul(dy, weight);
+      grads[0] = mul(r, sub(sub(g, row_mean(g)), mul(n, row_mean(mul(g, n)))));
+    }
+    if (request.needed(1)) grads[1] = differentiable_sum_to(mul(dy, n), weight.shape());
+    if (request.needed(2)) grads[2] = differentiable_sum_to(dy, weight.shape());
+    return grads;
   }
 };
 

@@ -64,6 +64,24 @@ struct Linear {
     }
     return grads;
   }
+  std::array<Tensor, 3> differentiable_backward(const Saved& saved, const Tensor& dy,
+                                                const GradRequest& request) const {
+    const std::int64_t out_size = dy.size(-1);
+    std::int64_t count = 1;
+    for (int d = 0; d + 1 < dy.ndim(); ++d) count *= dy.shape()[d];
+    const Tensor dy_rows = reshape(dy, {count, out_size});
+    std::array<Tensor, 3> grads;
+    if (request.needed(0)) {
+      const Tensor weight = saved.weight.with_edge(name);
+      grads[0] = reshape(matmul(dy_rows, weight), with_last(dy.shape(), weight.size(1)));
+    }
+    if (request.needed(1)) {
+      const Tensor x = saved.x.with_edge(name);
+      grads[1] = matmul(transpose(dy_rows, 0, 1), reshape(x, {count, x.size(-1)}));
+    }
+    if (request.needed(2)) grads[2] = sum(dy_rows, {0});
+    return grads;
+  }
 };
 
 }  // namespace

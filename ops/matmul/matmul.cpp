@@ -3,6 +3,7 @@
 #include "ops/matmul/matmul_cpu.h"
 #include "ops/matmul/operand.h"
 #include "ops/ops.h"
+#include "ops/reduce/reduce.h"
 #include "runtime/memory_ops.h"
 
 namespace duet {
@@ -109,6 +110,19 @@ struct Matmul {
         reduced_product(expand_leading(a, lead).transpose_view(-1, -2), dy, db);
       }
       grads[1] = db.out;
+    }
+    return grads;
+  }
+  std::array<Tensor, 2> differentiable_backward(const Saved& saved, const Tensor& dy,
+                                                const GradRequest& request) const {
+    const Tensor a = saved.a.with_edge(name);
+    const Tensor b = saved.b.with_edge(name);
+    std::array<Tensor, 2> grads;
+    if (request.needed(0)) {
+      grads[0] = differentiable_sum_to(matmul(dy, transpose(b, -1, -2)), a.shape());
+    }
+    if (request.needed(1)) {
+      grads[1] = differentiable_sum_to(matmul(transpose(a, -1, -2), dy), b.shape());
     }
     return grads;
   }

@@ -30,6 +30,11 @@ struct Add {
     return {r.needed(0) ? sum_to(dy, a_shape) : Tensor(),
             r.needed(1) ? sum_to(dy, b_shape) : Tensor()};
   }
+  std::array<Tensor, 2> differentiable_backward(const Saved&, const Tensor& dy,
+                                                const GradRequest& r) const {
+    return {r.needed(0) ? differentiable_sum_to(dy, a_shape) : Tensor(),
+            r.needed(1) ? differentiable_sum_to(dy, b_shape) : Tensor()};
+  }
 };
 
 }  // namespace

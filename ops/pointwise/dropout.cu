@@ -47,6 +47,9 @@ struct Dropout {
   Tensor forward(Saved&, const Tensor& x) const { return masked(x); }
   // dx = mask dy / (1 - p), with the mask drawn again
   Tensor backward(const Saved&, const Tensor& dy) const { return masked(dy); }
+  Tensor differentiable_backward(const Saved&, const Tensor& dy) const {
+    return apply(Dropout{p, key}, dy);
+  }
 
  private:
   Tensor masked(const Tensor& x) const {

@@ -12,12 +12,14 @@ struct Exp {
 
   template <class T>
   DUET_HD static T f(T x) {
-    return std::exp(x);
+    using std::exp;
+    return exp(x);
   }
   // e^x
   template <class T>
   DUET_HD static T df(T x) {
-    return std::exp(x);
+    using std::exp;
+    return exp(x);
   }
 };
 

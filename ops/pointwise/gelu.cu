@@ -13,7 +13,8 @@ struct Gelu {
 
   template <class T>
   DUET_HD static T phi(T x) {
-    return T(0.5) * std::erfc(x * T(-0.70710678118654752440));
+    using std::erfc;
+    return T(0.5) * erfc(x * T(-0.70710678118654752440));
   }
   // x Phi(x); 0 at -infinity
   template <class T>
@@ -23,8 +24,9 @@ struct Gelu {
   // Phi(x) + x exp(-x^2 / 2) / sqrt(2 pi)
   template <class T>
   DUET_HD static T df(T x) {
+    using std::exp;
     const T c = clamp(x, T(kLimit));
-    return phi(x) + c * std::exp(T(-0.5) * c * c) * T(0.39894228040143267794);
+    return phi(x) + c * exp(T(-0.5) * c * c) * T(0.39894228040143267794);
   }
 };
 

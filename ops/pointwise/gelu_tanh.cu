@@ -16,7 +16,7 @@ struct GeluTanh {
 
   template <class T>
   DUET_HD static T half_tanh(T x) {  // x bounded
-    return sigmoid(T(kTwoRoot) * x * (T(1) + T(kCubic) * x * x));
+    return duet::sigmoid<T>(T(kTwoRoot) * x * (T(1) + T(kCubic) * x * x));
   }
   template <class T>
   DUET_HD static T f(T x) {

@@ -38,6 +38,14 @@ struct Mul {
     return {r.needed(0) ? times(saved.b, a_shape) : Tensor(),
             r.needed(1) ? times(saved.a, b_shape) : Tensor()};
   }
+  std::array<Tensor, 2> differentiable_backward(const Saved& saved, const Tensor& dy,
+                                                const GradRequest& r) const {
+    const auto times = [&](const SavedTensor& other, const Shape& to) {
+      return differentiable_sum_to(mul(dy, other.with_edge(name)), to);
+    };
+    return {r.needed(0) ? times(saved.b, a_shape) : Tensor(),
+            r.needed(1) ? times(saved.a, b_shape) : Tensor()};
+  }
 };
 
 }  // namespace

@@ -8,6 +8,9 @@
 //     static constexpr UnaryGradF32 vector_df = nullptr;
 //   };
 //   Tensor square(const Tensor& x) { return pointwise<Square>(x); }
+//
+// The second derivative comes from df on a dual number, so df must take one: call functions as
+// `using std::exp; exp(x)` (dual.h has those of duals), write constants T(0.5), branch by ?:.
 #pragma once
 
 #include <cmath>
@@ -15,6 +18,8 @@
 
 #include "autograd/op.h"
 #include "ops/check_inputs.h"
+#include "ops/ops.h"
+#include "ops/pointwise/dual.h"
 #include "ops/pointwise/pointwise_cpu.h"
 #include "ops/pointwise/strided_loop.h"
 #include "runtime/kernel_table.h"
@@ -64,6 +69,63 @@ template <class F>
 inline constexpr PointwiseKernels pointwise_cpu{pointwise_forward_cpu<F>,
                                                 pointwise_backward_cpu<F>};
 
+// The derivative of F's df: F with f' and f'' in the places of f and f'.
+template <class F>
+struct Derivative {
+  static constexpr const char* name = F::name;
+  static constexpr UnaryF32 vector_f = nullptr;
+  static constexpr UnaryGradF32 vector_df = nullptr;
+  template <class T>
+  DUET_HD static T f(T x) {
+    return F::df(x);
+  }
+  template <class T>
+  DUET_HD static T df(T x) {
+    return F::df(Dual<T>(x, T(1))).d;
+  }
+};
+template <class F>
+inline constexpr int kDerivatives = 0;
+template <class F>
+inline constexpr int kDerivatives<Derivative<F>> = 1 + kDerivatives<F>;
+
+// dx = f'(x) dy as an op of its own. Third derivatives are offered, fourth are not.
+template <class F>
+struct PointwiseGrad {
+  static constexpr const char* name = F::name;
+  static constexpr KernelTable<PointwiseKernels> kernels{F::name, &pointwise_cpu<F>};
+  static constexpr KernelTable<PointwiseKernels> second{F::name, &pointwise_cpu<Derivative<F>>};
+  struct Saved {
+    SavedTensor x, dy;
+  };
+
+  static Tensor product(const KernelTable<PointwiseKernels>& table, const Tensor& x,
+                        const Tensor& dy) {
+    Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
+    table.launch(x.device(), &PointwiseKernels::backward, x.view(), dy.view(), dx.mutable_view());
+    return dx;
+  }
+  Tensor forward(Saved& saved, const Tensor& x, const Tensor& dy) const {
+    saved.x.save_input(x);
+    saved.dy.save_input(dy);
+    return product(kernels, x, dy);
+  }
+  // With g the gradient of dx: ddy = f'(x) g, and x gets f''(x) g dy
+  std::array<Tensor, 2> backward(const Saved& saved, const Tensor& g, const GradRequest& r) const {
+    const Tensor& x = saved.x.get(name);
+    return {r.needed(0) ? mul(product(second, x, g), saved.dy.get(name)) : Tensor(),
+            r.needed(1) ? product(kernels, x, g) : Tensor()};
+  }
+  std::array<Tensor, 2> differentiable_backward(const Saved& saved, const Tensor& g,
+                                                const GradRequest& r) const
+      requires(kDerivatives<F> < 1) {
+    const Tensor x = saved.x.with_edge(name);
+    return {r.needed(0) ? mul(apply(PointwiseGrad<Derivative<F>>{}, x, g), saved.dy.with_edge(name))
+                        : Tensor(),
+            r.needed(1) ? apply(PointwiseGrad<F>{}, x, g) : Tensor()};
+  }
+};
+
 template <class F>
 struct Pointwise {
   static constexpr const char* name = F::name;
@@ -85,6 +147,9 @@ struct Pointwise {
     kernels.launch(x.device(), &PointwiseKernels::backward, x.view(), dy.view(), dx.mutable_view());
     return dx;
   }
+  Tensor differentiable_backward(const Saved& saved, const Tensor& dy) const {
+    return apply(PointwiseGrad<F>{}, saved.x.with_edge(name), dy);
+  }
 };
 
 template <class F>
@@ -96,7 +161,8 @@ Tensor pointwise(const Tensor& x) {
 // sigmoid without overflow on either side.
 template <class T>
 DUET_HD T sigmoid(T x) {
-  const T e = std::exp(x < T(0) ? x : -x);
+  using std::exp;
+  const T e = exp(x < T(0) ? x : -x);
   return (x < T(0) ? e : T(1)) / (T(1) + e);
 }
 

@@ -39,6 +39,9 @@ struct Scale {
   Tensor forward(Saved&, const Tensor& x) const { return scaled(x); }
   // dx = c dy
   Tensor backward(const Saved&, const Tensor& dy) const { return scaled(dy); }
+  Tensor differentiable_backward(const Saved&, const Tensor& dy) const {
+    return apply(Scale{factor}, dy);
+  }
 
  private:
   Tensor scaled(const Tensor& x) const {

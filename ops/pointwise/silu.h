@@ -15,12 +15,12 @@ struct Silu {
   // x s, s = sigmoid(x); 0 at -infinity
   template <class T>
   DUET_HD static T f(T x) {
-    return (x < T(-kLimit) ? T(-kLimit) : x) * sigmoid(x);
+    return (x < T(-kLimit) ? T(-kLimit) : x) * duet::sigmoid<T>(x);
   }
   // s (1 + x (1 - s))
   template <class T>
   DUET_HD static T df(T x) {
-    const T s = sigmoid(x);
+    const T s = duet::sigmoid<T>(x);
     return s + clamp(x, T(kLimit)) * s * (T(1) - s);
   }
 };

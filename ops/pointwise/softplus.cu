@@ -18,7 +18,7 @@ struct Softplus {
   // sigmoid(x)
   template <class T>
   DUET_HD static T df(T x) {
-    return sigmoid(x);
+    return duet::sigmoid<T>(x);
   }
 };
 

@@ -84,6 +84,12 @@ struct Swiglu {
                    half(gate_up, 1).view(), dy.view(), dgate.mutable_view(), dup.mutable_view());
     return dx;
   }
+  Tensor differentiable_backward(const Saved& saved, const Tensor& dy) const {
+    const std::int64_t f = dy.size(-1);
+    const auto [gate, up] =
+        split(saved.gate_up.with_edge(name), -1, std::array<std::int64_t, 2>{f, f});
+    return cat({apply(PointwiseGrad<Silu>{}, gate, mul(dy, up)), mul(dy, silu(gate))}, -1);
+  }
 };
 
 }  // namespace

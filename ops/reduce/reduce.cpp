@@ -44,7 +44,10 @@ struct Sum {
     return keepdim ? y.reshape_view(kept_shape()) : y;
   }
   // dx[..., i, ...] = dy[...] for every i of a reduced dim
-  Tensor backward(const Saved&, const Tensor& dy) const {
+  Tensor backward(const Saved&, const Tensor& dy) const { return expanded(dy); }
+  Tensor differentiable_backward(const Saved&, const Tensor& dy) const;
+
+  Tensor expanded(const Tensor& dy) const {
     Strides strides = Dims::filled(from.ndim(), 0);
     int at = 0;
     for (int d = 0; d < from.ndim(); ++d) {
@@ -65,6 +68,34 @@ struct Sum {
   }
 };
 
+// The backward of sum as an op of its own: its backward is sum again.
+struct Expand {
+  static constexpr const char* name = "sum";
+  struct Saved {};
+  Sum sum;
+
+  Tensor forward(Saved&, const Tensor& dy) const { return sum.expanded(dy); }
+  Tensor backward(const Saved&, const Tensor& g) const {
+    Sum::Saved nothing;
+    return sum.forward(nothing, g);
+  }
+  Tensor differentiable_backward(const Saved&, const Tensor& g) const { return apply(sum, g); }
+};
+
+Tensor Sum::differentiable_backward(const Saved&, const Tensor& dy) const {
+  return apply(Expand{*this}, dy);
+}
+
+// The dims of `from` in which `shape` was broadcast.
+DimMask broadcast_dims(const Shape& from, const Shape& shape) {
+  DimMask reduced{};
+  const int extra = from.ndim() - shape.ndim();
+  for (int d = 0; d < from.ndim(); ++d) {
+    reduced[static_cast<std::size_t>(d)] = d < extra || (shape[d - extra] == 1 && from[d] != 1);
+  }
+  return reduced;
+}
+
 DimMask all_dims() {
   DimMask mask;
   mask.fill(true);
@@ -75,13 +106,12 @@ DimMask all_dims() {
 
 Tensor sum_to(const Tensor& dy, const Shape& shape) {
   if (dy.shape() == shape) return dy;
-  DimMask reduced{};
-  const int extra = dy.ndim() - shape.ndim();
-  for (int d = 0; d < dy.ndim(); ++d) {
-    reduced[static_cast<std::size_t>(d)] =
-        d < extra || (shape[d - extra] == 1 && dy.shape()[d] != 1);
-  }
-  return sum_over(dy, reduced).reshape_view(shape);
+  return sum_over(dy, broadcast_dims(dy.shape(), shape)).reshape_view(shape);
+}
+
+Tensor differentiable_sum_to(const Tensor& dy, const Shape& shape) {
+  if (dy.shape() == shape) return dy;
+  return reshape(apply(Sum{dy.shape(), broadcast_dims(dy.shape(), shape), false}, dy), shape);
 }
 
 Tensor sum(const Tensor& x) {

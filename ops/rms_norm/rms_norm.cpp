@@ -3,6 +3,8 @@
 #include "autograd/op.h"
 #include "ops/check_inputs.h"
 #include "ops/ops.h"
+#include "ops/pointwise/rsqrt.h"
+#include "ops/reduce/reduce.h"
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops.h"
 
@@ -46,6 +48,20 @@ struct RmsNorm {
                    contiguous_copy(dy).view(), eps, view_or_null(dx), view_or_null(parts),
                    dweight.view(), dweight.add);
     return {dx, dweight.tensor};
+  }
+  std::array<Tensor, 2> differentiable_backward(const Saved& saved, const Tensor& dy,
+                                                const GradRequest& request) const {
+    const Tensor x = saved.x.with_edge(name);
+    const Tensor weight = saved.weight.with_edge(name);
+    const Tensor r = rsqrt(row_mean(mul(x, x)), eps);
+    const Tensor n = mul(x, r);
+    std::array<Tensor, 2> grads;
+    if (request.needed(0)) {
+      const Tensor g = mul(dy, weight);
+      grads[0] = mul(r, sub(g, mul(n, row_mean(mul(g, n)))));
+    }
+    if (request.needed(1)) grads[1] = differentiable_sum_to(mul(dy, n), weight.shape());
+    return grads;
   }
 };
 

@@ -27,16 +27,20 @@ struct Rope {
     SavedTensor table;
   };
   std::int64_t position;
+  bool inverse;  // turns back
 
   // y1 = x1 cos - x2 sin ; y2 = x2 cos + x1 sin
   Tensor forward(Saved& saved, const Tensor& x, const Tensor& table) const {
     saved.table.save_input(table);
-    return rotate(x, table, position, /*inverse=*/false);
+    return rotate(x, table, position, inverse);
   }
 
   // A rotation's transpose is its inverse: dx1 = dy1 cos + dy2 sin ; dx2 = dy2 cos - dy1 sin
   std::array<Tensor, 2> backward(const Saved& saved, const Tensor& dy) const {
-    return {rotate(dy, saved.table.get(name), position, /*inverse=*/true), Tensor()};
+    return {rotate(dy, saved.table.get(name), position, !inverse), Tensor()};
+  }
+  std::array<Tensor, 2> differentiable_backward(const Saved& saved, const Tensor& dy) const {
+    return {apply(Rope{position, !inverse}, dy, saved.table.get(name)), Tensor()};
   }
 };
 
@@ -78,7 +82,7 @@ Tensor rope(const Tensor& x, const Tensor& table, std::int64_t position) {
         table.device(), ", x on ", x.device());
   check(!requires_grad(table), ErrorKind::autograd,
         "rope: the table takes no gradient, but requires one; detach() it first");
-  return apply(Rope{position}, x, table);
+  return apply(Rope{position, /*inverse=*/false}, x, table);
 }
 
 }  // namespace duet

@@ -85,6 +85,9 @@ struct Reshape {
   Tensor forward(Saved&, const Tensor& x) const { return reshaped(x, to); }
   // dx = dy, in x's shape
   Tensor backward(const Saved&, const Tensor& dy) const { return reshaped(dy, from); }
+  Tensor differentiable_backward(const Saved&, const Tensor& dy) const {
+    return apply(Reshape{to, from}, dy);
+  }
 };
 
 struct Transpose {
@@ -94,6 +97,9 @@ struct Transpose {
   Tensor forward(Saved&, const Tensor& x) const { return x.transpose_view(a, b); }
   // dx = dy^T
   Tensor backward(const Saved&, const Tensor& dy) const { return dy.transpose_view(a, b); }
+  Tensor differentiable_backward(const Saved&, const Tensor& dy) const {
+    return apply(Transpose{a, b}, dy);
+  }
 };
 
 struct Slice {
@@ -111,7 +117,29 @@ struct Slice {
     buffer.defined() ? accumulate(window, dy) : copy(window, dy);
     return dx;
   }
+  Tensor differentiable_backward(const Saved&, const Tensor& dy) const;
 };
+
+// The backward of slice as an op of its own: its backward is slice again.
+struct Unslice {
+  static constexpr const char* name = "slice";
+  struct Saved {};
+  Slice slice;
+  Tensor forward(Saved&, const Tensor& dy) const {
+    Tensor dx = Tensor::zeros(slice.from, dy.dtype(), dy.device());
+    Tensor window = dx.slice_view(slice.dim, slice.begin, slice.end, slice.step);
+    copy(window, dy);
+    return dx;
+  }
+  Tensor backward(const Saved&, const Tensor& g) const {
+    return g.slice_view(slice.dim, slice.begin, slice.end, slice.step);
+  }
+  Tensor differentiable_backward(const Saved&, const Tensor& g) const { return apply(slice, g); }
+};
+
+Tensor Slice::differentiable_backward(const Saved&, const Tensor& dy) const {
+  return apply(Unslice{*this}, dy);
+}
 
 template <std::size_t N>
 struct Split {
@@ -140,6 +168,17 @@ struct Split {
       dy[i].defined() ? copy(window, dy[i]) : fill(window, 0);
     }
     return dx;
+  }
+  Tensor differentiable_backward(const Saved&, const std::vector<Tensor>& dy) const {
+    const auto any =
+        std::find_if(dy.begin(), dy.end(), [](const Tensor& part) { return part.defined(); });
+    std::vector<Tensor> parts = dy;
+    for (std::size_t i = 0; i < N; ++i) {
+      Shape shape = from;
+      shape[dim] = sizes[i];
+      if (!dy[i].defined()) parts[i] = Tensor::zeros(shape, any->dtype(), any->device());
+    }
+    return cat(parts, dim);
   }
 };
 
@@ -189,6 +228,15 @@ struct Cat {
     }
     return grads;
   }
+  std::vector<Tensor> differentiable_backward(const Saved&, const Tensor& dy) const {
+    std::vector<Tensor> grads;
+    std::int64_t at = 0;
+    for (const std::int64_t n : sizes) {
+      grads.push_back(slice(dy, dim, at, at + n));
+      at += n;
+    }
+    return grads;
+  }
 };
 
 struct Contiguous {
@@ -196,6 +244,7 @@ struct Contiguous {
   struct Saved {};
   Tensor forward(Saved&, const Tensor& x) const { return clone(x); }
   Tensor backward(const Saved&, const Tensor& dy) const { return dy; }  // dx = dy
+  Tensor differentiable_backward(const Saved&, const Tensor& dy) const { return dy; }
 };
 
 }  // namespace

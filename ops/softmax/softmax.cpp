@@ -35,6 +35,11 @@ struct Softmax {
                    dx.mutable_view());
     return dx;
   }
+  Tensor differentiable_backward(const Saved& saved, const Tensor& dy,
+                                 const GradRequest& request) const {
+    const Tensor y = request.own_output(saved.y.get(name));
+    return mul(y, sub(dy, sum(mul(dy, y), {-1}, /*keepdim=*/true)));
+  }
 };
 
 }  // namespace

@@ -30,6 +30,15 @@ Tensors numeric_gradients(const OpCase& row, const Tensors& inputs, const Tensor
 // A second backward adds into the gradient that the leaf holds, in place.
 std::string check_accumulation(const OpCase& row);
 
+// --- second_order_checks.cpp
+// Whether every op of the row has second derivatives.
+bool offers_second_order(const OpCase& row);
+// f64 second gradients against central differences of the first; a row that offers none must refuse
+// create_graph by name.
+std::string check_second_order(const OpCase& row);
+// The same must fail once a second gradient is wrong.
+std::string check_wrong_second_order_is_caught(const OpCase& row);
+
 // --- value_checks.cpp
 // f64 and f32 outputs against the oracle; f32 gradients against f64 gradients.
 std::string check_oracle(const OpCase& row);
