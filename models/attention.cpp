@@ -18,7 +18,7 @@ Tensor append(const Tensor& store, std::int64_t position, const Tensor& x) {
 }  // namespace
 
 Attention::Attention(const ModelConfig& config, std::int64_t layer, const TensorOptions& options,
-                     const CouplingNet& shared_net)
+                     const CouplingNetWeights& shared_net)
     : n_head(config.query_heads()),
       n_kv_head(config.kv_heads()),
       head_dim(config.head_dim()),

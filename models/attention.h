@@ -14,7 +14,7 @@ namespace duet {
 struct Attention {
   Attention() = default;
   Attention(const ModelConfig& config, std::int64_t layer, const TensorOptions& options,
-            const CouplingNet& shared_net);
+            const CouplingNetWeights& shared_net);
   // x [B, T, C] -> [B, T, C]. `rotation` is the RoPE table, undefined for learned positions. With a
   // cache layer, the T tokens come after `position` known ones and are added to it. `capture`, if
   // any, gets what is scored.

@@ -26,8 +26,9 @@ Tensor model_dropout(const Tensor& x, double p, std::int64_t layer, RandomUse us
       x, p, {context.seed, context.step, static_cast<std::uint32_t>(layer), use, context.micro});
 }
 
-Block::Block(const ModelConfig& config, std::int64_t index, const TensorOptions& options,
-             const CouplingNet& shared_net)
+TransformerBlock::TransformerBlock(const ModelConfig& config, std::int64_t index,
+                                   const TensorOptions& options,
+                                   const CouplingNetWeights& shared_net)
     : layer(index), dropout(config.dropout), recompute_mode(config.recompute) {
   const auto make = [&](const char* name, auto& member, auto&&... arguments) {
     const MemoryScope scope(name);
@@ -39,8 +40,8 @@ Block::Block(const ModelConfig& config, std::int64_t index, const TensorOptions&
   make("mlp", mlp, options);
 }
 
-Tensor Block::attn_branch(const Tensor& x, const Tensor& rotation,
-                          const ForwardContext& context) const {
+Tensor TransformerBlock::attn_branch(const Tensor& x, const Tensor& rotation,
+                                     const ForwardContext& context) const {
   Tensor h;
   {
     const MemoryScope scope("attn_norm");
@@ -53,7 +54,7 @@ Tensor Block::attn_branch(const Tensor& x, const Tensor& rotation,
                        context);
 }
 
-Tensor Block::mlp_branch(const Tensor& x, const ForwardContext& context) const {
+Tensor TransformerBlock::mlp_branch(const Tensor& x, const ForwardContext& context) const {
   Tensor h;
   {
     const MemoryScope scope("mlp_norm");
@@ -63,7 +64,8 @@ Tensor Block::mlp_branch(const Tensor& x, const ForwardContext& context) const {
   return model_dropout(mlp(h), dropout, layer, kUseDropoutMlp, context);
 }
 
-Tensor Block::both(const Tensor& x, const Tensor& rotation, const ForwardContext& context) const {
+Tensor TransformerBlock::both(const Tensor& x, const Tensor& rotation,
+                              const ForwardContext& context) const {
   // A branch that runs again enters the scopes of its norm and its body as the first run did.
   const ScopeId here = current_scope();
   const Tensor y = add(x, run("attn", recompute_mode == RecomputeMode::attn, x,
@@ -78,14 +80,14 @@ Tensor Block::both(const Tensor& x, const Tensor& rotation, const ForwardContext
                     }));
 }
 
-Tensor Block::operator()(const Tensor& x, const Tensor& rotation,
-                         const ForwardContext& context) const {
+Tensor TransformerBlock::operator()(const Tensor& x, const Tensor& rotation,
+                                    const ForwardContext& context) const {
   return run(std::to_string(layer).c_str(), recompute_mode == RecomputeMode::block, x,
              [this, rotation, context](const Tensor& in) { return both(in, rotation, context); });
 }
 
-Tensor Block::decode(const Tensor& x, const Tensor& rotation, KvCache::Layer& cache,
-                     std::int64_t position) const {
+Tensor TransformerBlock::decode(const Tensor& x, const Tensor& rotation, KvCache::Layer& cache,
+                                std::int64_t position) const {
   const MemoryScope scope(std::to_string(layer));
   const Tensor y = add(x, attn(attn_norm(x), rotation, &cache, position));
   return add(y, mlp_branch(y, {}));

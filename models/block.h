@@ -24,10 +24,10 @@ struct ForwardContext {
 Tensor model_dropout(const Tensor& x, double p, std::int64_t layer, RandomUse use,
                      const ForwardContext& context);
 
-struct Block {
-  Block() = default;
-  Block(const ModelConfig& config, std::int64_t index, const TensorOptions& options,
-        const CouplingNet& shared_net);
+struct TransformerBlock {
+  TransformerBlock() = default;
+  TransformerBlock(const ModelConfig& config, std::int64_t index, const TensorOptions& options,
+                   const CouplingNetWeights& shared_net);
   // x [B, T, C] -> [B, T, C]. Requires: the block outlives the graph, at the same address, where it
   // recomputes.
   Tensor operator()(const Tensor& x, const Tensor& rotation, const ForwardContext& context) const;

@@ -4,8 +4,8 @@
 
 namespace duet {
 
-CouplingNet::CouplingNet(const ModelConfig& config, std::int64_t heads, std::int64_t d,
-                         const TensorOptions& options) {
+CouplingNetWeights::CouplingNetWeights(const ModelConfig& config, std::int64_t heads,
+                                       std::int64_t d, const TensorOptions& options) {
   const std::int64_t h = config.coupling_hidden;
   // Shared by the model means: each head its own net, the same in every layer.
   const std::int64_t nets = config.coupling_sharing == CouplingSharing::layer ? 1 : heads;
@@ -15,13 +15,13 @@ CouplingNet::CouplingNet(const ModelConfig& config, std::int64_t heads, std::int
 }
 
 Coupling::Coupling(const ModelConfig& config, std::int64_t heads, std::int64_t width,
-                   const TensorOptions& tensor_options, const CouplingNet& shared)
+                   const TensorOptions& tensor_options, const CouplingNetWeights& shared)
     : kind(config.coupling),
       net(shared),
       owns_net(!shared.w1.defined()),
       mode(config.coupling_dt_mode),
       options{static_cast<int>(config.coupling_steps), config.coupling_run_back} {
-  if (owns_net) net = CouplingNet(config, heads, width, tensor_options);
+  if (owns_net) net = CouplingNetWeights(config, heads, width, tensor_options);
   if (!config.has_step_size()) return;
   const Shape shape = {net.w1.size(0)};
   if (mode == CouplingDtMode::fixed) {

@@ -11,11 +11,11 @@ namespace duet {
 
 // The learned f(x) = w2 silu(w1 x): one net per key/value head, or one for all heads of a layer.
 // For affine, two such nets with outputs (s, t): index 0 moves k, index 1 moves q.
-struct CouplingNet {
-  CouplingNet() = default;
+struct CouplingNetWeights {
+  CouplingNetWeights() = default;
   // For `heads` key heads of `width` numbers each, as attention has them.
-  CouplingNet(const ModelConfig& config, std::int64_t heads, std::int64_t width,
-              const TensorOptions& options);
+  CouplingNetWeights(const ModelConfig& config, std::int64_t heads, std::int64_t width,
+                     const TensorOptions& options);
   void visit(auto&& f) {
     f("w1", w1);
     f("w2", w2);
@@ -30,7 +30,7 @@ struct Coupling {
   // `shared`: the net of a model whose layers share it (coupling_sharing = model). This module then
   // aliases the same parameters, and their owner alone lists them in its visit().
   Coupling(const ModelConfig& config, std::int64_t heads, std::int64_t width,
-           const TensorOptions& options, const CouplingNet& shared);
+           const TensorOptions& options, const CouplingNetWeights& shared);
   bool defined() const { return net.w1.defined(); }
   // [B, T, Hq, D], [B, T, Hkv, D] -> the same shapes
   std::array<Tensor, 2> operator()(const Tensor& q, const Tensor& k) const;
@@ -43,7 +43,7 @@ struct Coupling {
   }
 
   CouplingKind kind = CouplingKind::none;
-  CouplingNet net;
+  CouplingNetWeights net;
   bool owns_net = false;
   Parameter dt;     // [G]; undefined when fixed, and for affine
   Tensor fixed_dt;  // [G]; no parameter: not trained, not saved

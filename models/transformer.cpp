@@ -50,7 +50,7 @@ Transformer::Transformer(const ModelConfig& config, DType dtype, Device device)
   }
   if (config.coupling != CouplingKind::none && config.coupling_sharing == CouplingSharing::model) {
     const MemoryScope scope("coupling");
-    shared_net_ = CouplingNet(config, config.kv_heads(), config.head_dim(), options);
+    shared_net_ = CouplingNetWeights(config, config.kv_heads(), config.head_dim(), options);
   }
   {
     const MemoryScope outer("blocks");
@@ -107,7 +107,7 @@ Tensor Transformer::hidden(const Tensor& ids, const ForwardContext& context) con
   Tensor x = model_dropout(embed(ids, 0), config_.dropout, 0, kUseDropoutEmbedding, context);
   {
     const MemoryScope scope("blocks");
-    for (const Block& block : blocks_) {
+    for (const TransformerBlock& block : blocks_) {
       x = block(x, rotation_, context);
       if (context.capture != nullptr) context.capture->residual.push_back(x);
     }
@@ -219,7 +219,7 @@ std::vector<std::vector<double>> Transformer::coupling_step_sizes() const {
   std::vector<std::vector<double>> out;
   if (!config_.has_step_size()) return out;
   const NoGradGuard no_grad;
-  for (const Block& block : blocks_) {
+  for (const TransformerBlock& block : blocks_) {
     std::vector<double>& row = out.emplace_back();
     if (!block.attn.coupling.defined()) continue;
     const Tensor dt = block.attn.coupling.step_size();

@@ -87,10 +87,10 @@ struct Transformer {
   ModelConfig config_;
   DType dtype_;
   Device device_;
-  Embedding embedding_;     // [V, C]
-  Embedding positions_;     // [block_size, C]; gpt2 only
-  CouplingNet shared_net_;  // coupling_sharing = model only
-  std::vector<Block> blocks_;
+  Embedding embedding_;            // [V, C]
+  Embedding positions_;            // [block_size, C]; gpt2 only
+  CouplingNetWeights shared_net_;  // coupling_sharing = model only
+  std::vector<TransformerBlock> blocks_;
   Norm final_norm_;
   Tensor rotation_;  // RoPE table [block_size, 2, D/2]; llama only
 };

@@ -13,7 +13,8 @@ ROOMS = ["runtime", "autograd", "ops", "models", "train", "tools"]  # each may u
 TOP = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "tests", *ROOMS}
 VENDOR = re.compile(r'#include\s+[<"](dnnl|Eigen/|oneapi/|hwy/|cuda|cublas|cudnn|omp\.h|mpi\.h|nccl)')
 CODE = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh"}
-MAX_LINES, MAX_README = 500, 100
+MAX_LINES, MAX_README = 500, 60
+MAX_OPS_README = 100  # it holds "Adding an op", a page of its own
 
 
 def files(root):
@@ -58,7 +59,9 @@ def problems(root):
         if path.suffix not in CODE and path.name != "README.md":
             continue
         lines = (root / path).read_text(errors="replace").splitlines()
-        limit = MAX_README if path.name == "README.md" and len(path.parts) > 1 else MAX_LINES
+        limit = MAX_LINES
+        if path.name == "README.md" and len(path.parts) > 1:
+            limit = MAX_OPS_README if top == "ops" else MAX_README
         if len(lines) > limit:
             yield f"{path}: file too long: got {len(lines)} lines, expected <= {limit}; split it"
         if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:

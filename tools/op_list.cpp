@@ -29,12 +29,12 @@ int run_op_list(const Arguments& arguments) {
   if (!flags.parse(arguments)) return 0;
 
   std::vector<std::vector<std::string>> rows{
-      {"op", "devices", "dtypes", "gradient", "forward (f32, cpu)", "backward (f32, cpu)"}};
+      {"op", "devices", "dtypes", "gradient", "2nd", "forward (f32, cpu)", "backward (f32, cpu)"}};
   std::string slow;
   for (const std::string& op : test::op_names()) {
     const test::OpFacts facts = test::facts_of(op);
     rows.push_back({op, joined(facts.devices), joined(facts.dtypes), facts.backward ? "yes" : "no",
-                    facts.forward_by, facts.backward_by});
+                    facts.second_order ? "yes" : "no", facts.forward_by, facts.backward_by});
     if (facts.by_reference) slow += concat(' ', op);
   }
   std::vector<std::size_t> widths(rows[0].size(), 0);
@@ -48,7 +48,8 @@ int run_op_list(const Arguments& arguments) {
     out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   out += fmt::format(
-      "\n{} ops. view: the same memory, no kernel. f64 runs in plain loops (oracle, gradcheck).\n"
+      "\n{} ops. 2nd: second derivatives (create_graph). view: the same memory, no kernel. f64 "
+      "runs in plain loops (oracle, gradcheck).\n"
       "{}",
       rows.size() - 1,
       slow.empty() ? std::string("No op runs one of oneDNN's reference (ref) implementations.\n")

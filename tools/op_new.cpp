@@ -284,10 +284,10 @@ int run_op_new(const Arguments& arguments) {
       kernels       ? concat("forward_row and backward_row in ops/", name, "/", name, "_cpu.cpp")
       : inputs == 2 ? concat("f, da and db in ops/pointwise/", name, ".cu")
                     : concat("f and df in ops/pointwise/", name, ".cu");
-  out += concat(
-      "\nfill in  ", maths, "; delete the line that throws\n", "         the oracle in tests/ops/",
-      name, "_cases.cpp\n", "         what it computes, in ", kOps, "\n",
-      "then     cmake --build build --target ops_tests && ctest --test-dir build -R ", name, "\n");
+  out += concat("\nfill in  ", maths, "; delete the line that throws\n",
+                "         the oracle in tests/ops/", name, "_cases.cpp\n",
+                "         what it computes, in ", kOps, "\n",
+                "then     cmake --build build --target duet && build/duet op check ", name, "\n");
   write_out(out);
   return 0;
 }

@@ -198,9 +198,12 @@ struct VectorMath {
   static void bounded_scales(std::int64_t n, float* s, float* e) {
     const hn::ScalableTag<float> d;
     for (std::int64_t i = 0; i < n; i += static_cast<std::int64_t>(hn::Lanes(d))) {
-      const auto bounded = hn::Tanh(d, hn::LoadU(d, s + i));
+      // Highway's Tanh and Exp bound NaN away; a NaN weight must not vanish.
+      const auto given = hn::LoadU(d, s + i);
+      const auto is_nan = hn::IsNaN(given);
+      const auto bounded = hn::IfThenElse(is_nan, given, hn::Tanh(d, given));
       hn::StoreU(bounded, d, s + i);
-      hn::StoreU(hn::Exp(d, bounded), d, e + i);
+      hn::StoreU(hn::IfThenElse(is_nan, given, hn::Exp(d, bounded)), d, e + i);
     }
   }
   static void scale_and_shift(std::int64_t rows, std::int64_t width, Tile<const float> y,

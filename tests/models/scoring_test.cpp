@@ -50,7 +50,7 @@ void expect_golden_modules(DType dtype, double tolerance) {
       copy(t, stored);
       return t;
     };
-    Attention module(c, c.n_layer - 1, {dtype, kCpu}, CouplingNet{});
+    Attention module(c, c.n_layer - 1, {dtype, kCpu}, CouplingNetWeights{});
     for (NamedTensor& t : named_tensors(module)) copy(t.value, load("w." + t.name));
     Tensor x = load("x");
     set_requires_grad(x);

@@ -136,9 +136,9 @@ OpCase row_of(const std::string& name, const Sizes& s, StepOracle step) {
   row.inputs = {s.q, s.k()};
   const int steps = s.options.steps;
   row.oracle = [step, steps](const Tensors& in) { return oracle(in, step, steps); };
-  // The steps move a group by its mean, and so spread NaN to its queries; the f32 tanh of the
-  // affine map bounds it. Alone in its group it goes where the formula takes it.
-  const bool alone = s.q[2] == s.key_heads && step != affine;
+  // The steps move a group by its mean, and so spread NaN to its queries. Alone in its group it
+  // goes where the formula takes it.
+  const bool alone = s.q[2] == s.key_heads;
   row.specials = alone ? Specials::nan : Specials::none;
   row.low = -1;
   row.high = 1;

@@ -5,6 +5,7 @@
 
 #include "autograd/node.h"
 #include "runtime/cpu/kernel_trace.h"
+#include "tests/ops/checks.h"
 #include "tests/ops/harness.h"
 #include "tests/ops/op_cases.h"
 
@@ -103,6 +104,7 @@ OpFacts facts_of(const std::string& op) {
   }
   facts.backward = requires_grad(outputs[0]);
   if (!facts.backward) return facts;
+  facts.second_order = offers_second_order(row);
   Tensors cotangents;
   for (const Tensor& y : outputs) cotangents.push_back(Tensor::full(y.shape(), 1, DType::f32));
   const Tensor loss = weighted_sum(outputs, cotangents);

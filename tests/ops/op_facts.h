@@ -19,7 +19,7 @@ std::vector<OpCase> rows_of(const std::string& op);
 struct OpFacts {
   std::string name;
   std::vector<std::string> devices, dtypes;
-  bool forward = false, backward = false;
+  bool forward = false, backward = false, second_order = false;
   // In f32 on the cpu: "oneDNN gemm:jit + Highway AVX2", "plain loop", "view" (no kernel, no
   // memory); "-" where there is none.
   std::string forward_by{"-"}, backward_by{"-"};

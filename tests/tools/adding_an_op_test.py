@@ -19,28 +19,15 @@ BUILD, CXX = Path(sys.argv[1]).resolve(), sys.argv[2]
 FLAGS = ["-std=c++20", "-O0", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
 PAGE = (SOURCE / "ops/README.md").read_text().split("## Adding an op")[1].split("\n## ")[0]
 PROVE = """#include <cstdio>
-#include <string>
-#include "runtime/error.h"
-#include "tests/ops/checks.h"
+#include "tests/ops/proof.h"
 namespace duet::test {
 std::vector<OpCase> NAME_cases();
-std::string first_fault(const OpCase& row) {
-  for (const auto check : {check_gradients, check_wrong_gradients_are_caught, check_outputs_used_twice,
-                           check_strided_cotangents, check_accumulation, check_oracle, check_same_bits,
-                           check_saved_bytes, check_strides, check_small_sizes, check_errors, check_meta}) {
-    try {
-      if (std::string fault = check(row); !fault.empty()) return fault;
-    } catch (const Error& error) {
-      return error.what();
-    }
-  }
-  return "";
-}
 }
 int main() {
   for (const auto& row : duet::test::NAME_cases()) {
-    const std::string fault = first_fault(row);
-    if (!fault.empty()) return std::printf("%s: %s\\n", row.name.c_str(), fault.c_str()), 1;
+    if (const auto fault = duet::test::first_fault(row)) {
+      return std::printf("%s: %s: %s\\n", row.name.c_str(), fault->kind.c_str(), fault->message.c_str()), 1;
+    }
   }
   return 0;
 }

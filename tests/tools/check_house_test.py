@@ -51,6 +51,7 @@ class CheckHouse(unittest.TestCase):
     def test_long_file(self):
         self.one({"ops/a.cpp": "// a\n" * 501}, "too long")
         self.one({"ops/README.md": "line\n" * 101}, "too long")
+        self.one({"models/README.md": "line\n" * 61}, "too long")
 
     def test_top_level_name(self):
         self.one({"notes.txt": "x"}, "top-level name")

@@ -40,7 +40,8 @@ TEST_F(OpCommandTest, ListsEveryOpOfOpsH) {
   const std::vector<std::string> ops = declared_ops();
   ASSERT_GE(ops.size(), 38U);
   for (const std::string& op : ops) EXPECT_NE(line_of(list.out, op), "") << op;
-  EXPECT_TRUE(has(list.out, "\n" + std::to_string(ops.size()) + " ops.")) << list.out;
+  const std::string count = std::to_string(ops.size());
+  EXPECT_TRUE(has(list.out, std::string("\n").append(count).append(" ops."))) << list.out;
 
   EXPECT_TRUE(has(line_of(list.out, "matmul"), "oneDNN ")) << list.out;
   EXPECT_TRUE(has(line_of(list.out, "silu"), "Highway ")) << list.out;

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "softcap.h"
-#include "tests/ops/checks.h"
 #include "tests/ops/oracle.h"
+#include "tests/ops/proof.h"
 
 namespace {
 
@@ -42,18 +42,10 @@ int main() {
   for (const OpCase& row :
        {softcap_row("softcap", {3, 5}, {}), softcap_row("softcap_row", {4, 5}, {5}),
         softcap_row("softcap_column", {4, 5}, {4, 1})}) {
-    for (const auto check :
-         {duet::test::check_gradients, duet::test::check_wrong_gradients_are_caught,
-          duet::test::check_same_tensor_twice, duet::test::check_outputs_used_twice,
-          duet::test::check_strided_cotangents, duet::test::check_single_gradients,
-          duet::test::check_accumulation, duet::test::check_oracle, duet::test::check_same_bits,
-          duet::test::check_saved_bytes, duet::test::check_strides, duet::test::check_small_sizes,
-          duet::test::check_errors, duet::test::check_meta}) {
-      const std::string fault = check(row);
-      if (fault.empty()) continue;
-      std::printf("%s\n", fault.c_str());
-      ++faults;
-    }
+    const auto fault = duet::test::first_fault(row);
+    if (!fault) continue;
+    std::printf("%s: %s: %s\n", row.name.c_str(), fault->kind.c_str(), fault->message.c_str());
+    ++faults;
   }
   std::printf("softcap: %d faults\n", faults);
   return faults == 0 ? 0 : 1;
