@@ -152,7 +152,7 @@ void check_free(const std::string& root, const std::string& name) {
   }
   for (const std::string& file : files.list_directory(root + "/tests/ops")) {
     if (!file.ends_with("_cases.cpp")) continue;
-    const std::string text = files.read_file(root + "/tests/ops/" + file, kMaxSource);
+    const std::string text = files.read_file(concat(root, "/tests/ops/", file), kMaxSource);
     check(text.find(concat('"', name, '"')) == std::string::npos, ErrorKind::usage,
           "duet op new: the name is taken: got ", in_quotes(name), ", which is a row of tests/ops/",
           file, "; nothing was written");

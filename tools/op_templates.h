@@ -52,7 +52,7 @@ struct @Name@ {
   DUET_HD static T f(T x) {
     return x;
   }
-  // f'(x)
+  // f'(x), also of dual numbers (for second derivatives): `using std::exp; exp(x)`, no std::exp(x)
   template <class T>
   DUET_HD static T df([[maybe_unused]] T x) {
     return T(1);
