@@ -60,9 +60,11 @@ class Bench {
     return fmt::format("{:.1f} GB/s, {:.0f} % of a copy", bytes / seconds * 1e-9,
                        copy_seconds / seconds * 100);
   }
+  // "" where no op was timed.
   std::string ceiling() const {
+    if (flops_ == 0) return "";
     return fmt::format(
-        "this machine now: a product {:.1f} GFLOP/s, a copy beyond all caches {:.1f} GB/s",
+        "this machine now: a product {:.1f} GFLOP/s, a copy beyond all caches {:.1f} GB/s\n",
         flops_ * 1e-9, bytes_ * 1e-9);
   }
 
@@ -166,7 +168,7 @@ int run_op_check(const Arguments& arguments) {
   std::string end = fmt::format("\n{} ops, {} rows, {} checks each, {:.1f} s: {}\n", ops.size(),
                                 rows, test::all_checks().size(), seconds_since(start),
                                 faulty == 0 ? "no fault" : fmt::format("{} rows faulty", faulty));
-  if (bench && faulty < rows) end += concat(speed.ceiling(), "\n");
+  end += speed.ceiling();
   if (!test::golden_file_is_there()) {
     end +=
         "golden: skipped: PyTorch's values (tests/golden/ops.safetensors of the source) are not "

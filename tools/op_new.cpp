@@ -138,7 +138,7 @@ void check_free(const std::string& root, const std::string& name) {
                                   "ops/" + name, "tests/ops/" + name + "_cases.cpp"}) {
     check(files.type(concat(root, "/", path)) == FileType::missing, ErrorKind::usage,
           "duet op new: the op exists: got ", in_quotes(name), ", but there is ", path,
-          "; nothing was written");
+          "; choose another name, nothing was written");
   }
   for (const char* room : {"runtime", "autograd", "ops"}) {
     if (!files.is_directory(root + "/" + room)) continue;
@@ -147,7 +147,7 @@ void check_free(const std::string& root, const std::string& name) {
       check(!declares(files.read_file(entry.path().string(), kMaxSource), name, camel_case(name)),
             ErrorKind::usage, "duet op new: the name is taken: got ", in_quotes(name),
             ", which is declared in ", std::filesystem::relative(entry.path(), root).string(),
-            "; nothing was written");
+            "; choose another name, nothing was written");
     }
   }
   for (const std::string& file : files.list_directory(root + "/tests/ops")) {
@@ -155,7 +155,7 @@ void check_free(const std::string& root, const std::string& name) {
     const std::string text = files.read_file(concat(root, "/tests/ops/", file), kMaxSource);
     check(text.find(concat('"', name, '"')) == std::string::npos, ErrorKind::usage,
           "duet op new: the name is taken: got ", in_quotes(name), ", which is a row of tests/ops/",
-          file, "; nothing was written");
+          file, "; choose another name, nothing was written");
   }
 }
 
