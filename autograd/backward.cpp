@@ -100,6 +100,7 @@ class Walk {
       Pending p = std::move(pending_.begin()->second);
       pending_.erase(pending_.begin());
       const MemoryScope scope(p.node->scope);
+      const OpScope at_work(p.node->name);
       run_hooks(p);
       if (targets_) {
         note_found(p);

@@ -14,8 +14,8 @@ thread_local bool grad_mode = true;
 
 class AccumulateGrad final : public Node {
  public:
-  explicit AccumulateGrad(std::weak_ptr<GradMeta> leaf)
-      : Node("accumulate_grad"), leaf_(std::move(leaf)) {}
+  AccumulateGrad(std::weak_ptr<GradMeta> leaf, MemoryKind kind, ScopeId owner)
+      : Node("accumulate_grad"), leaf_(std::move(leaf)), kind_(kind), owner_(owner) {}
 
   std::vector<Tensor> backward(const std::vector<Tensor>& grad_outputs,
                                const GradRequest& /*request*/) override {
@@ -26,7 +26,7 @@ class AccumulateGrad final : public Node {
     if (requires_grad(leaf->grad)) leaf->grad = clone(leaf->grad);
     if (!leaf->grad.defined()) {
       leaf->grad = is_exclusive(g) ? g.detach() : clone(g);
-      leaf->grad.storage()->mark(MemoryKind::gradients);
+      leaf->grad.storage()->mark(kind_, owner_);
     } else {
       accumulate(leaf->grad, g.storage() == leaf->grad.storage() ? clone(g) : g);
     }
@@ -41,7 +41,7 @@ class AccumulateGrad final : public Node {
     leaf->grad = leaf->grad.defined() ? differentiable_sum({leaf->grad, g})
                  : is_exclusive(g)    ? g
                                       : differentiable_sum({g});
-    leaf->grad.storage()->mark(MemoryKind::gradients);
+    leaf->grad.storage()->mark(kind_, owner_);
     return {};
   }
   bool offers_second_order() const override { return true; }
@@ -55,6 +55,8 @@ class AccumulateGrad final : public Node {
 
  private:
   std::weak_ptr<GradMeta> leaf_;  // weak: the leaf owns this node
+  MemoryKind kind_;               // of the gradient's block, and its scope
+  ScopeId owner_;
 };
 
 // Nodes wait here for their end, so that a chain of a million nodes is torn down by a loop and not
@@ -89,14 +91,14 @@ bool grad_enabled() { return grad_mode; }
 NoGradGuard::NoGradGuard(bool enabled) : previous_(std::exchange(grad_mode, enabled)) {}
 NoGradGuard::~NoGradGuard() { grad_mode = previous_; }
 
-Tensor& set_requires_grad(Tensor& t) {
+Tensor& set_requires_grad(Tensor& t, MemoryKind kind) {
   check(!requires_grad(t) || t.grad_meta()->leaf, ErrorKind::autograd,
         "set_requires_grad: an op made this tensor, only leaves can be marked; detach() it first");
   if (requires_grad(t)) return t;
   check(is_floating(t.dtype()), ErrorKind::dtype, "set_requires_grad: got ", t.dtype(),
         ", expected a floating dtype");
   auto meta = std::make_shared<GradMeta>();
-  meta->leaf = std::make_shared<AccumulateGrad>(meta);
+  meta->leaf = std::make_shared<AccumulateGrad>(meta, kind, t.storage()->owner());
   t.set_grad_meta(std::move(meta));
   return t;
 }

@@ -94,9 +94,10 @@ struct GradMeta {
 };
 
 inline bool requires_grad(const Tensor& t) { return t.grad_meta() != nullptr; }
-// Makes `t` a leaf that collects a gradient; one that is a leaf already stays as it is. Throws
-// Error(autograd) if an op made it.
-Tensor& set_requires_grad(Tensor& t);
+// Makes `t` a leaf that collects a gradient; one that is a leaf already stays as it is. The
+// gradient's memory is of `kind` and belongs to the scope of the tensor. Throws Error(autograd) if
+// an op made the tensor.
+Tensor& set_requires_grad(Tensor& t, MemoryKind kind = MemoryKind::gradients);
 // The gradient of a leaf; undefined before the first backward(). Throws Error(autograd) for others.
 const Tensor& grad(const Tensor& t);
 void set_grad(const Tensor& leaf, Tensor value);  // an undefined value drops the gradient

@@ -123,6 +123,7 @@ template <OpStruct Op, class In>
 auto apply_with(Op op, std::vector<Node::Edge>&& edges, bool record, In&& forward) {
   using Out = std::remove_cvref_t<decltype(forward(op, std::declval<typename Op::Saved&>()))>;
   constexpr int outputs = output_count<Out>;
+  const OpScope at_work(Op::name);
   if (!record) {
     const NoGradGuard no_grad;
     typename Op::Saved unused;

@@ -28,7 +28,7 @@ struct Recompute {
       in.push_back(saved.inputs[i].get(name).detach());
       if (!saved.needs_grad[i]) continue;
       // Added up in the order in which the graph without recompute would: the same bits.
-      set_requires_grad(in.back());
+      set_requires_grad(in.back(), MemoryKind::temporary);
       set_grad(in.back(), request.accumulator(i));
     }
     {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/device.h"
-#include "runtime/memory_scope.h"
+#include "runtime/memory_events.h"
 
 namespace duet {
 
@@ -70,9 +70,10 @@ class Allocator {
   virtual Block* allocate(std::size_t bytes) = 0;
   virtual void deallocate(Block* block) noexcept = 0;
   virtual void* data(const Block* block) const noexcept = 0;
-  // A block turned out to be a gradient, or is kept for backward. Only temporary blocks change
-  // their kind: a weight that an op saves stays a weight.
-  virtual void mark(Block* block, MemoryKind kind) noexcept = 0;
+  // A block turned out to be a gradient, or is kept for backward; `owner` is its scope from now on.
+  // Only temporary blocks change: a weight that an op saves stays a weight.
+  virtual void mark(Block* block, MemoryKind kind, ScopeId owner) noexcept = 0;
+  virtual ScopeId owner(const Block* block) const noexcept = 0;
   // Gives every wholly free segment back to the source.
   virtual void empty_cache() noexcept = 0;
   virtual MemoryStats stats() const = 0;
@@ -83,6 +84,8 @@ class Allocator {
   virtual std::vector<MemoryOwner> peak_owners(std::size_t count) const = 0;
   // Caps `reserved`; 0 lifts the cap. Gives cached blocks back if they exceed it.
   virtual void set_limit(std::size_t bytes) = 0;
+  // Hears every event from now on; null: nobody does.
+  virtual void set_listener(MemoryListener* listener) noexcept = 0;
 };
 
 // The allocator of a device. Throws Error(device) if this build has none for it.

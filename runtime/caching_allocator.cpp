@@ -44,14 +44,16 @@ Block* CachingAllocator::allocate(std::size_t bytes) {
   block->free = false;
   block->owner = owner;
   block->kind = current_memory_kind();
+  block->asked = bytes;
+  block->number = ++stats_.allocations;
   bytes_of(owners_, block) += size;
-  ++stats_.allocations;
   stats_.allocated += size;
   highest_allocated_ = std::max(highest_allocated_, stats_.allocated);
   if (stats_.allocated > stats_.peak_allocated) {
     stats_.peak_allocated = stats_.allocated;
     at_peak_ = true;
   }
+  tell(MemoryEvent::Type::allocate, block);
   return block;
 }
 
@@ -61,6 +63,7 @@ void CachingAllocator::deallocate(Block* block) noexcept {
     std::copy(owners_.begin(), owners_.end(), peak_owners_.begin());
   bytes_of(owners_, block) -= block->size;
   stats_.allocated -= block->size;
+  tell(MemoryEvent::Type::free, block);
   BlockBins& bins = pool(block);
   block->free = true;
   if (Block* left = block->previous; left != nullptr && left->free) {
@@ -74,12 +77,26 @@ void CachingAllocator::deallocate(Block* block) noexcept {
   bins.insert(block);
 }
 
-void CachingAllocator::mark(Block* block, MemoryKind kind) noexcept {
+// `owner` is the scope of a block, so its counters exist.
+void CachingAllocator::mark(Block* block, MemoryKind kind, ScopeId owner) noexcept {
   const std::lock_guard lock(mutex_);
-  if (block->kind != MemoryKind::temporary) return;
+  if (block->kind != MemoryKind::temporary || kind == MemoryKind::temporary) return;
   bytes_of(owners_, block) -= block->size;
   block->kind = kind;
+  if (owner < owners_.size()) block->owner = owner;
   bytes_of(owners_, block) += block->size;
+  tell(MemoryEvent::Type::mark, block);
+}
+
+void CachingAllocator::set_listener(MemoryListener* listener) noexcept {
+  const std::lock_guard lock(mutex_);
+  listener_ = listener;
+}
+
+void CachingAllocator::tell(MemoryEvent::Type type, const Block* block) const noexcept {
+  if (listener_ == nullptr) return;
+  listener_->on_memory({type, block->kind, block->owner, block->number, block->asked, block->size,
+                        stats_.reserved, current_op()});
 }
 
 // A free block of at least `size` bytes from the source, or null.

@@ -39,6 +39,8 @@ struct Block {
   Block* next = nullptr;
   Block* bin_previous = nullptr;  // neighbours in the bin, while free
   Block* bin_next = nullptr;
+  std::uint64_t number = 0;  // of the allocate() call, while live
+  std::size_t asked = 0;
   ScopeId owner = 0;
   MemoryKind kind = MemoryKind::temporary;
   bool free = false;
@@ -83,15 +85,18 @@ class CachingAllocator final : public Allocator {
   Block* allocate(std::size_t bytes) override;
   void deallocate(Block* block) noexcept override;
   void* data(const Block* block) const noexcept override { return block->data; }
-  void mark(Block* block, MemoryKind kind) noexcept override;
+  void mark(Block* block, MemoryKind kind, ScopeId owner) noexcept override;
+  ScopeId owner(const Block* block) const noexcept override { return block->owner; }
   void empty_cache() noexcept override;
   MemoryStats stats() const override;
   void reset_peak() override;
   std::vector<MemoryOwner> largest_owners(std::size_t count) const override;
   std::vector<MemoryOwner> peak_owners(std::size_t count) const override;
   void set_limit(std::size_t bytes) override;
+  void set_listener(MemoryListener* listener) noexcept override;
 
  private:
+  void tell(MemoryEvent::Type type, const Block* block) const noexcept;
   BlockBins& pool(const Block* block) { return block->small ? small_ : large_; }
   Block* new_record();
   void drop_record(Block* block) noexcept;
@@ -109,6 +114,7 @@ class CachingAllocator final : public Allocator {
   std::unique_ptr<RawSource> source_;
   std::string name_;
   std::size_t limit_ = 0;
+  MemoryListener* listener_ = nullptr;
   BlockBins small_, large_;
   std::deque<Block> records_;
   Block* spare_records_ = nullptr;

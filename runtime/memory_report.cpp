@@ -127,7 +127,9 @@ std::vector<MemoryOwner> CachingAllocator::peak_owners(std::size_t count) const 
 
 void CachingAllocator::throw_out_of_memory(std::size_t bytes) const {
   std::string text = concat(name_, " out of memory: asked for ", format_bytes(bytes), " in ",
-                            shown_path(scope_path(current_scope())), "; ");
+                            shown_path(scope_path(current_scope())));
+  if (current_op() != nullptr) text += concat(", op ", current_op());
+  text += "; ";
   if (limit_ != 0) text += concat(format_bytes(limit_), " limit, ");
   if (const SourceLimit limit = source_->limit(); limit.total != 0) {
     text += concat(format_bytes(limit.total), ' ', limit.name, ", ", format_bytes(limit.free),

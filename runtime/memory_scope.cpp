@@ -11,6 +11,14 @@ namespace {
 
 thread_local ScopeId current = 0;
 thread_local MemoryKind current_kind = MemoryKind::temporary;
+thread_local const char* op_at_work = nullptr;
+thread_local ScopeListener* listener = nullptr;
+
+ScopeId move_to(ScopeId scope) {
+  const ScopeId from = std::exchange(current, scope);
+  if (listener != nullptr) listener->on_scope(from, scope);
+  return from;
+}
 
 // Every path ever entered. Grows with the number of distinct layer names, not with time.
 struct Registry {
@@ -56,8 +64,14 @@ std::string scope_path(ScopeId id) {
 }
 
 MemoryScope::MemoryScope(std::string_view name)
-    : previous_(std::exchange(current, registry().child(current, name))) {}
-MemoryScope::MemoryScope(ScopeId id) : previous_(std::exchange(current, id)) {}
-MemoryScope::~MemoryScope() { current = previous_; }
+    : previous_(move_to(registry().child(current, name))) {}
+MemoryScope::MemoryScope(ScopeId id) : previous_(move_to(id)) {}
+MemoryScope::~MemoryScope() { move_to(previous_); }
+
+void set_scope_listener(ScopeListener* new_listener) noexcept { listener = new_listener; }
+
+const char* current_op() { return op_at_work; }
+OpScope::OpScope(const char* name) : previous_(std::exchange(op_at_work, name)) {}
+OpScope::~OpScope() { op_at_work = previous_; }
 
 }  // namespace duet

@@ -37,6 +37,17 @@ class MemoryKindScope {
 ScopeId current_scope();
 std::string scope_path(ScopeId id);
 
+// Hears how the thread that set it moves from scope to scope; null: nobody does.
+class ScopeListener {
+ public:
+  ScopeListener() = default;
+  ScopeListener(const ScopeListener&) = delete;
+  ScopeListener& operator=(const ScopeListener&) = delete;
+  virtual ~ScopeListener() = default;
+  virtual void on_scope(ScopeId from, ScopeId to) noexcept = 0;
+};
+void set_scope_listener(ScopeListener* listener) noexcept;
+
 // Enters a child of the current scope, or a scope given by id, until the end of the C++ block.
 class MemoryScope {
  public:
@@ -48,6 +59,20 @@ class MemoryScope {
 
  private:
   ScopeId previous_;
+};
+
+const char* current_op();  // the name of the op at work; null outside ops
+
+// An op is at work until the end of the C++ block. `name` must live for ever.
+class OpScope {
+ public:
+  explicit OpScope(const char* name);
+  ~OpScope();
+  OpScope(const OpScope&) = delete;
+  OpScope& operator=(const OpScope&) = delete;
+
+ private:
+  const char* previous_;
 };
 
 }  // namespace duet

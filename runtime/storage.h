@@ -18,7 +18,10 @@ class Storage {
 
   void* data() const { return allocator(device_).data(block_); }
   std::size_t bytes() const { return bytes_; }
-  void mark(MemoryKind kind) { allocator(device_).mark(block_, kind); }  // see Allocator::mark
+  // See Allocator::mark; without a scope the owner stays.
+  void mark(MemoryKind kind, ScopeId owner) { allocator(device_).mark(block_, kind, owner); }
+  void mark(MemoryKind kind) { mark(kind, owner()); }
+  ScopeId owner() const { return allocator(device_).owner(block_); }
   Device device() const { return device_; }
 
   // Counts in-place writes through any tensor on this storage; autograd compares it to notice that

@@ -67,12 +67,12 @@ AdamW::AdamW(std::vector<NamedTensor> tensors, const AdamWOptions& options)
   check(options.weight_decay >= 0 && std::isfinite(options.weight_decay), ErrorKind::usage,
         "adamw: weight_decay is out of range: got ", options.weight_decay,
         ", expected 0 or a positive number");
-  const MemoryScope scope("optimizer");
   const MemoryKindScope kind(MemoryKind::optimizer);
   for (const NamedTensor& t : tensors_) {
     const Tensor& w = t.value;
     check(w.is_contiguous(), ErrorKind::internal, "adamw: ", t.name, " has gaps: strides ",
           w.strides());
+    const MemoryScope owner(w.storage()->owner());  // of the weight: a layer's moments are its own
     moments_.push_back({Tensor::zeros(w.shape(), w.dtype(), w.device()),
                         Tensor::zeros(w.shape(), w.dtype(), w.device())});
   }

@@ -27,6 +27,9 @@ StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& con
   for (const Batch& batch : micro_batches) result.tokens += batch.counted;
   // Each micro-batch's loss is divided by the targets of all of them, so that every target weighs
   // the same: the mean of means would favour short micro-batches.
+  const auto enter = [&](StepPhase phase) {
+    if (hooks.on_phase) hooks.on_phase(phase);
+  };
   LinearCrossEntropyOptions options;
   options.ignore_index = kIgnoredTarget;
   options.normalizer = static_cast<double>(result.tokens);
@@ -35,13 +38,18 @@ StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& con
     const ForwardContext context{config.seed, static_cast<std::uint32_t>(step),
                                  static_cast<std::uint16_t>(micro), /*training=*/true};
     const Batch& batch = micro_batches[micro];
+    enter(StepPhase::forward);
     const Tensor loss = batch.rows.defined()
                             ? model.loss_at(batch.ids, batch.rows, batch.targets, options, context)
                             : model.loss(batch.ids, batch.targets, options, context);
     result.loss += value_of(loss);
+    enter(StepPhase::backward);
+    const MemoryScope scope("loss");
     backward(loss);
   }
+  enter(StepPhase::update);
   if (hooks.after_backward) hooks.after_backward(step, optimizer.tensors());
+  const MemoryScope scope("optimizer");
   const GradientNorm norm = gradient_norm(optimizer.tensors(), config.grad_clip);
   result.grad_norm = norm.value;
   if (!std::isfinite(result.loss) || !norm.finite()) {

@@ -18,10 +18,14 @@ namespace duet {
 
 struct Transformer;  // models/transformer.h
 
-// Places where a test may reach into a step.
+enum class StepPhase : std::uint8_t { forward, backward, update };
+
+// Places where a test or a profile may reach into a step.
 struct StepHooks {
   // After backward, before the norm: may change gradients.
   std::function<void(std::int64_t step, const std::vector<NamedTensor>&)> after_backward;
+  // A phase begins: forward and backward of every micro-batch, then the update.
+  std::function<void(StepPhase)> on_phase;
 };
 
 struct StepResult {

@@ -132,7 +132,7 @@ TEST(CachingAllocator, OutOfMemoryNamesEverything) {
   for (const char* layer : {"0", "1"}) {
     const MemoryScope outer("blocks"), inner(layer), attn("attn");
     blocks.push_back(f.memory.allocate(12 * kMiB));
-    f.memory.mark(blocks.back(), MemoryKind::saved);
+    f.memory.mark(blocks.back(), MemoryKind::saved, f.memory.owner(blocks.back()));
   }
   {
     const MemoryScope outer("head");
@@ -171,7 +171,7 @@ TEST(CachingAllocator, OutOfMemoryGroupsTheTenLargestOwnersByKind) {
   hold(MemoryKind::gradients, "embedding", 19);
   hold(MemoryKind::optimizer, "optimizer", 40);
   for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) hold(MemoryKind::saved, name, 2);
-  f.memory.mark(blocks.front(), MemoryKind::saved);  // a weight that an op saves stays a weight
+  f.memory.mark(blocks.front(), MemoryKind::saved, 0);  // a weight that an op saves stays a weight
   const std::string text = error_of(ErrorKind::memory, [&] { f.memory.allocate(90 * kMiB); });
   expect_in(
       ";\n  optimizer 40.0 MiB: optimizer 40.0 MiB"
