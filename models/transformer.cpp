@@ -104,7 +104,11 @@ Tensor Transformer::embed(const Tensor& ids, std::int64_t position) const {
 }
 
 Tensor Transformer::hidden(const Tensor& ids, const ForwardContext& context) const {
-  Tensor x = model_dropout(embed(ids, 0), config_.dropout, 0, kUseDropoutEmbedding, context);
+  Tensor x = embed(ids, 0);
+  {
+    const MemoryScope scope("embedding");
+    x = model_dropout(x, config_.dropout, 0, kUseDropoutEmbedding, context);
+  }
   {
     const MemoryScope scope("blocks");
     for (const TransformerBlock& block : blocks_) {

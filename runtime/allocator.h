@@ -71,7 +71,8 @@ class Allocator {
   virtual void deallocate(Block* block) noexcept = 0;
   virtual void* data(const Block* block) const noexcept = 0;
   // A block turned out to be a gradient, or is kept for backward; `owner` is its scope from now on.
-  // Only temporary blocks change: a weight that an op saves stays a weight.
+  // Temporary blocks change, and saved ones that become gradients: a weight that an op saves stays
+  // a weight.
   virtual void mark(Block* block, MemoryKind kind, ScopeId owner) noexcept = 0;
   virtual ScopeId owner(const Block* block) const noexcept = 0;
   // Gives every wholly free segment back to the source.

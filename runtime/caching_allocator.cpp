@@ -80,7 +80,10 @@ void CachingAllocator::deallocate(Block* block) noexcept {
 // `owner` is the scope of a block, so its counters exist.
 void CachingAllocator::mark(Block* block, MemoryKind kind, ScopeId owner) noexcept {
   const std::lock_guard lock(mutex_);
-  if (block->kind != MemoryKind::temporary || kind == MemoryKind::temporary) return;
+  const bool handed_over = block->kind == MemoryKind::saved && kind == MemoryKind::gradients;
+  if ((block->kind != MemoryKind::temporary && !handed_over) || kind == MemoryKind::temporary) {
+    return;
+  }
   bytes_of(owners_, block) -= block->size;
   block->kind = kind;
   if (owner < owners_.size()) block->owner = owner;

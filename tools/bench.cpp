@@ -2,7 +2,6 @@
 #include "train/bench.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <sstream>
 
 #include "runtime/cpu/parallel.h"
+#include "runtime/cpu/process_memory.h"
 #include "runtime/error.h"
 #include "runtime/file_system.h"
 #include "runtime/printable.h"
@@ -39,18 +39,6 @@ std::vector<Setting> parse_settings(const std::string& text) {
                         concat("--against: ", key.name)});
   }
   return settings;
-}
-
-// No text is read, so the vocabulary is the preset's own and all of it is used.
-RunConfig bench_config(const ConfigRequest& request) {
-  RunConfig run = resolve_config(request).run;
-  if (run.model.vocab_size == 0) {
-    run.model.vocab_size = run.preset.empty() ? ModelConfig{}.vocab_size
-                                              : preset(run.preset, run.model.family).vocab_size;
-  }
-  run.model.valid_vocab = 0;
-  validate(run.model);
-  return run;
 }
 
 struct Rounds {
@@ -93,13 +81,13 @@ int bench_train(const Arguments& arguments) {
   flags.configuration(&request.flags);
   if (!flags.parse(arguments)) return 0;
 
-  const RunConfig run = bench_config(request);
+  const RunConfig run = without_data(resolve_config(request).run);
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
   check_memory("bench", run);
   std::unique_ptr<StepBench> against;
   if (!against_text.empty()) {
     for (Setting& setting : parse_settings(against_text)) request.flags.push_back(setting);
-    const RunConfig other = bench_config(request);
+    const RunConfig other = without_data(resolve_config(request).run);
     check_memory("bench --against", other);
     against = std::make_unique<StepBench>(other);
   }
@@ -107,9 +95,7 @@ int bench_train(const Arguments& arguments) {
   Ceiling ceiling(run.model, run.batch_size * run.model.block_size);
   const Rounds rounds = measure(bench, against.get(), ceiling, warmup, steps);
 
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto peak_rss = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+  const std::uint64_t peak_rss = peak_resident_bytes();
   const double seconds = sample_median(rounds.seconds);
   const double flops_rate = sample_median(rounds.flops_rate),
                copy_rate = sample_median(rounds.copy_rate);

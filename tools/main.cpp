@@ -29,12 +29,12 @@ constexpr std::array<Command, 13> kCommands{{
     {"generate", "continue a prompt", run_generate},
     {"inspect", "what a checkpoint, weights or tokenizer holds", run_inspect},
     {"tokenize", "text to token ids, or back", run_tokenize},
+    {"profile", "memory and time of a training step, by layer", run_profile},
     {"bench", "a training step beside the floor of its arithmetic", run_bench},
     {"lab", "compare arms over seeds: restartable experiments and their reports", run_lab},
     {"op", "the ops: what each can do, and the proof that it is right", run_op},
     {"doctor", "device, libraries, instruction set, threads", run_doctor},
     {"prepare", "", nullptr},
-    {"profile", "", nullptr},
     {"import", "", nullptr},
     {"export", "", nullptr},
 }};

@@ -9,7 +9,7 @@
 #include "runtime/cpu/onednn.h"
 #include "runtime/memory_ops.h"
 #include "runtime/random.h"
-#include "train/trainer.h"
+#include "train/run_checks.h"
 
 namespace duet {
 namespace {
@@ -30,9 +30,12 @@ double seconds_of(F&& f) {
 }
 
 // Every window gives block_size pairs (token, next token).
-Batch random_batch(const RunConfig& config, std::int64_t step, std::int64_t micro) {
+Batch random_batch(const RunConfig& config, Device device, std::int64_t step, std::int64_t micro) {
+  const MemoryScope scope("batch");
   const Shape shape{config.batch_size, config.model.block_size};
-  Batch batch{Tensor::empty(shape, DType::i32), Tensor::empty(shape, DType::i32), shape.numel()};
+  Batch batch{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device),
+              shape.numel()};
+  if (device.type == DeviceType::meta) return batch;
   const RandomKey key{config.seed, static_cast<std::uint32_t>(step), 0, kUseDataOrder,
                       static_cast<std::uint16_t>(micro)};
   const auto vocab = static_cast<std::uint32_t>(config.model.vocab_size);
@@ -53,9 +56,20 @@ Batch random_batch(const RunConfig& config, std::int64_t step, std::int64_t micr
 
 }  // namespace
 
-StepBench::StepBench(const RunConfig& config)
+RunConfig without_data(RunConfig run) {
+  if (run.model.vocab_size == 0) {
+    run.model.vocab_size = run.preset.empty() ? ModelConfig{}.vocab_size
+                                              : preset(run.preset, run.model.family).vocab_size;
+  }
+  run.model.valid_vocab = 0;
+  validate(run.model);
+  return run;
+}
+
+StepBench::StepBench(const RunConfig& config, Device device)
     : config_(config),
-      model_(config.model),
+      device_(device),
+      model_(config.model, training_dtype(config), device),
       optimizer_(named_tensors(model_), adamw_options(config)),
       tokens_(config.batch_size * config.model.block_size * config.gradient_accumulation_steps),
       flops_(flops_per_token(config.model, config.model.block_size) *
@@ -63,25 +77,28 @@ StepBench::StepBench(const RunConfig& config)
   model_.initialize(config.seed);
 }
 
-StepBench::Step StepBench::step() {
+StepBench::Step StepBench::step(const StepHooks& hooks) {
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < config_.gradient_accumulation_steps; ++i) {
-    batches.push_back(random_batch(config_, steps_, i));
+    batches.push_back(random_batch(config_, device_, steps_, i));
   }
   const std::int64_t before = minor_faults();
-  const double seconds = seconds_of(
-      [&] { train_step(model_, optimizer_, config_, steps_, config_.learning_rate, batches); });
+  const double seconds = seconds_of([&] {
+    train_step(model_, optimizer_, config_, steps_, config_.learning_rate, batches, hooks);
+  });
   ++steps_;
   return {seconds, minor_faults() - before};
 }
 
+std::int64_t StepBench::parameters() const {
+  std::int64_t elements = 0;
+  for (const NamedTensor& t : optimizer_.tensors()) elements += t.value.numel();
+  return elements;
+}
+
 double StepBench::optimizer_bytes() const {
-  double elements = 0;
-  for (const NamedTensor& t : optimizer_.tensors()) {
-    elements += static_cast<double>(t.value.numel());
-  }
   // Reads g for the norm; then reads w, g, m, v and writes w, m, v.
-  return elements * 8 * sizeof(float);
+  return static_cast<double>(parameters()) * 8 * sizeof(float);
 }
 
 Ceiling::Ceiling(const ModelConfig& model, std::int64_t tokens)

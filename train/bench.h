@@ -7,23 +7,28 @@
 #include <cstdint>
 
 #include "models/transformer.h"
-#include "train/optimizer.h"
-#include "train/run_config.h"
+#include "train/trainer.h"
 
 namespace duet {
+
+// A configuration for runs that read no text: the vocabulary is the preset's own and all of it is
+// used. Throws Error(usage) if the model does not fit together.
+RunConfig without_data(RunConfig run);
 
 // One model in training on random tokens, drawn from the whole vocabulary.
 class StepBench {
  public:
-  // Throws Error(usage) if the configuration does not fit together.
-  explicit StepBench(const RunConfig& config);
+  // Throws Error(usage) if the configuration does not fit together. On meta a step is a walk: the
+  // same allocations, no arithmetic.
+  explicit StepBench(const RunConfig& config, Device device = kCpu);
 
   struct Step {
     double seconds;
     std::int64_t minor_faults;  // pages the system had to give, of the whole process
   };
-  Step step();
+  Step step(const StepHooks& hooks = {});
 
+  std::int64_t parameters() const;
   std::int64_t tokens() const { return tokens_; }  // of a step
   double flops() const { return flops_; }          // of a step: products and attention
   // What the optimizer has to read and write: gradients, weights and two moments.
@@ -31,6 +36,7 @@ class StepBench {
 
  private:
   RunConfig config_;
+  Device device_;
   Transformer model_;
   AdamW optimizer_;
   std::int64_t steps_ = 0, tokens_;

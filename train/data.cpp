@@ -128,6 +128,7 @@ WindowOrder::Window WindowOrder::window(std::int64_t sample) {
 
 Batch training_batch(std::span<const std::int32_t> tokens, WindowOrder& order, std::int64_t sample,
                      std::int64_t batch_size, std::int64_t block) {
+  const MemoryScope scope("batch");
   Batch batch{Tensor::empty({batch_size, block}, DType::i32),
               Tensor::empty({batch_size, block}, DType::i32)};
   auto* ids = batch.ids.mutable_data<std::int32_t>();

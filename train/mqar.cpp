@@ -77,6 +77,7 @@ std::vector<std::int64_t> places(Draws& draws, std::int64_t count, std::int64_t 
 Batch batch_of(const MqarTask& task, const std::vector<MqarExample>& examples) {
   const auto b_size = static_cast<std::int64_t>(examples.size());
   const std::int64_t labelled = b_size * task.pairs;
+  const MemoryScope scope("batch");
   Batch batch{Tensor::empty({b_size, task.length}, DType::i32),
               Tensor::empty({labelled}, DType::i32), labelled,
               Tensor::empty({labelled}, DType::i32)};

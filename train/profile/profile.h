@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "runtime/memory_scope.h"
-#include "train/run_config.h"
+#include "train/trainer.h"
 
 namespace duet {
 
@@ -90,6 +90,8 @@ struct Profile {
   double step_ms = 0;               // median; 0 if planned
   std::vector<ProfileRow> rows;     // the whole first, then the tree in pre-order
   std::vector<PeakOwner> owners;    // at the peak, largest first; their sum is peak_bytes
+  // What is live at the end of the last step and was not at the end of the one before: a leak.
+  std::vector<PeakOwner> grown;
   std::vector<MemoryPoint> points;  // of the last step
   std::size_t peak_point = 0;       // where in `points` the step is at its highest
   std::vector<ScopeSpan> spans;     // of the last step
@@ -100,6 +102,7 @@ struct Profile {
 struct ProfileOptions {
   std::int64_t warmup = 1;
   std::int64_t steps = 3;
+  StepHooks hooks{};
 };
 
 // Runs training steps on random tokens. Throws Error(usage) if the configuration does not fit

@@ -1,0 +1,53 @@
+// duet profile: memory and time of a training step, by layer.
+#include "train/profile/profile.h"
+
+#include "runtime/cpu/parallel.h"
+#include "runtime/file_system.h"
+#include "tools/commands.h"
+#include "tools/flags.h"
+#include "tools/output.h"
+#include "train/bench.h"
+#include "train/config.h"
+#include "train/run_checks.h"
+
+namespace duet {
+namespace {
+
+// In place: the path may be a device or a link.
+void write_file(const std::string& path, const std::string& content) {
+  if (path.empty()) return;
+  FileWriter file = file_system().create(path, WriteMode::overwrite);
+  file.write(content);
+  file.close();
+}
+
+}  // namespace
+
+int run_profile(const Arguments& arguments) {
+  ConfigRequest request;
+  ProfileOptions options;
+  std::string json_path;
+  std::int64_t depth = 3;
+  bool plan = false;
+  Flags flags("duet profile", "[config.toml] [--key value ...]",
+              "where the memory and the time of a training step go, by layer (random tokens)");
+  flags.toggle("plan", &plan, "walk the step without memory or device; nothing is run");
+  flags.integer("steps", &options.steps, 1, 1'000, "steps that are timed");
+  flags.integer("warmup", &options.warmup, 0, 1'000, "steps before them that are not");
+  flags.integer("depth", &depth, 0, 100,
+                "how deep the printed tree goes; the files hold all of it");
+  flags.text("json", &json_path, "FILE", "the figures, for programs");
+  flags.positional(&request.file, "config.toml", /*required=*/false);
+  flags.configuration(&request.flags);
+  if (!flags.parse(arguments)) return 0;
+
+  const RunConfig run = without_data(resolve_config(request).run);
+  if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
+  if (!plan) check_memory("profile", run);
+  const Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
+  write_out(profile_text(profile, static_cast<int>(depth)));
+  if (!json_path.empty()) write_file(json_path, profile_json(profile) + "\n");
+  return 0;
+}
+
+}  // namespace duet
