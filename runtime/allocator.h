@@ -34,6 +34,8 @@ class RawSource {
   // If not 0: deallocate() also takes a part of what allocate() gave, when the part begins and ends
   // at multiples of this many bytes.
   virtual std::size_t part_bytes() const noexcept { return 0; }
+  // Whether the processor may write what allocate() gave.
+  virtual bool has_bytes() const noexcept { return false; }
   // The tightest one, for messages.
   virtual SourceLimit limit() const { return {}; }
 };
@@ -48,6 +50,7 @@ struct MemoryStats {
   std::size_t largest_free = 0;       // bytes of the largest cached block
   std::uint64_t allocations = 0;      // allocate() calls
   std::uint64_t raw_allocations = 0;  // calls that had to ask the source
+  double poison_seconds = 0;          // spent on set_poison()'s filling
 };
 
 // Live bytes of one kind in one memory scope, without those of the scopes inside it.
@@ -55,6 +58,18 @@ struct MemoryOwner {
   std::string path;  // "blocks.3.attn"; "" for blocks made outside any scope
   std::size_t bytes = 0;
   MemoryKind kind = MemoryKind::temporary;
+};
+
+// The memory held from the source: segments in order of their making, the blocks of each in order
+// of address. A segment of which the middle went back is two.
+struct MemoryMapBlock {
+  std::size_t bytes = 0;
+  bool free = false;
+  std::uint64_t number = 0;  // of the allocate() call; 0 if free
+};
+struct MemoryMapSegment {
+  std::size_t bytes = 0;
+  std::vector<MemoryMapBlock> blocks;
 };
 
 class Allocator {
@@ -83,10 +98,34 @@ class Allocator {
   // moment when `allocated` was at its peak.
   virtual std::vector<MemoryOwner> largest_owners(std::size_t count) const = 0;
   virtual std::vector<MemoryOwner> peak_owners(std::size_t count) const = 0;
+  virtual std::vector<MemoryMapSegment> map() const = 0;
   // Caps `reserved`; 0 lifts the cap. Gives cached blocks back if they exceed it.
   virtual void set_limit(std::size_t bytes) = 0;
+  virtual std::size_t limit() const = 0;
+  // Fills every block handed out or freed from now on with 0xFF bytes, NaN in every floating dtype:
+  // who reads memory that was never written, or is no longer his, gets NaN. Does nothing where the
+  // memory has no bytes. Other times hold the filling too; poison_seconds tells how much it was.
+  // Returns what was set before.
+  virtual bool set_poison(bool on) = 0;
   // Hears every event from now on; null: nobody does.
   virtual void set_listener(MemoryListener* listener) noexcept = 0;
+};
+
+// Memory is poisoned, if `on`, until the end of the C++ block.
+class PoisonScope {
+ public:
+  explicit PoisonScope(Allocator& memory, bool on = true)
+      : memory_(memory), previous_(on && memory.set_poison(true)), on_(on) {}
+  ~PoisonScope() {
+    if (on_) memory_.set_poison(previous_);
+  }
+  PoisonScope(const PoisonScope&) = delete;
+  PoisonScope& operator=(const PoisonScope&) = delete;
+
+ private:
+  Allocator& memory_;
+  bool previous_;
+  bool on_;
 };
 
 // The allocator of a device. Throws Error(device) if this build has none for it.

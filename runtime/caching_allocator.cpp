@@ -1,6 +1,8 @@
 #include "runtime/caching_allocator.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -53,6 +55,7 @@ Block* CachingAllocator::allocate(std::size_t bytes) {
     stats_.peak_allocated = stats_.allocated;
     at_peak_ = true;
   }
+  poison(block);
   tell(MemoryEvent::Type::allocate, block);
   return block;
 }
@@ -63,6 +66,7 @@ void CachingAllocator::deallocate(Block* block) noexcept {
     std::copy(owners_.begin(), owners_.end(), peak_owners_.begin());
   bytes_of(owners_, block) -= block->size;
   stats_.allocated -= block->size;
+  poison(block);
   tell(MemoryEvent::Type::free, block);
   BlockBins& bins = pool(block);
   block->free = true;
@@ -89,6 +93,19 @@ void CachingAllocator::mark(Block* block, MemoryKind kind, ScopeId owner) noexce
   if (owner < owners_.size()) block->owner = owner;
   bytes_of(owners_, block) += block->size;
   tell(MemoryEvent::Type::mark, block);
+}
+
+bool CachingAllocator::set_poison(bool on) {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(poison_, on && source_->has_bytes());
+}
+
+void CachingAllocator::poison(const Block* block) noexcept {
+  if (!poison_) return;
+  const auto begin = std::chrono::steady_clock::now();
+  std::memset(block->data, 0xFF, block->size);
+  stats_.poison_seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void CachingAllocator::set_listener(MemoryListener* listener) noexcept {
@@ -131,8 +148,8 @@ Block* CachingAllocator::new_segment(std::size_t bytes, bool small) {
   block->size = bytes;
   block->small = small;
   block->free = true;
+  block->segment = ++stats_.raw_allocations;
   pool(block).insert(block);
-  ++stats_.raw_allocations;
   stats_.reserved += bytes;
   stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
   return block;
@@ -203,6 +220,26 @@ MemoryStats CachingAllocator::stats() const {
   return stats;
 }
 
+std::vector<MemoryMapSegment> CachingAllocator::map() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<const Block*> first;
+  for (const Block& block : records_) {
+    if (block.size > 0 && block.previous == nullptr) first.push_back(&block);
+  }
+  std::sort(first.begin(), first.end(), [](const Block* a, const Block* b) {
+    return a->segment != b->segment ? a->segment < b->segment : a->data < b->data;
+  });
+  std::vector<MemoryMapSegment> segments;
+  for (const Block* block : first) {
+    MemoryMapSegment& segment = segments.emplace_back();
+    for (; block != nullptr; block = block->next) {
+      segment.bytes += block->size;
+      segment.blocks.push_back({block->size, block->free, block->free ? 0 : block->number});
+    }
+  }
+  return segments;
+}
+
 void CachingAllocator::reset_peak() {
   const std::lock_guard lock(mutex_);
   stats_.peak_allocated = stats_.allocated;
@@ -216,6 +253,11 @@ void CachingAllocator::set_limit(std::size_t bytes) {
   if (bytes != 0 && stats_.reserved > bytes) release(stats_.reserved - bytes);
 }
 
+std::size_t CachingAllocator::limit() const {
+  const std::lock_guard lock(mutex_);
+  return limit_;
+}
+
 // Block records are never given back to the system: their number is that of the most blocks ever.
 Block* CachingAllocator::new_record() {
   if (spare_records_ == nullptr) return &records_.emplace_back();
@@ -225,6 +267,7 @@ Block* CachingAllocator::new_record() {
 }
 
 void CachingAllocator::drop_record(Block* block) noexcept {
+  block->size = 0;  // tells spare records from those in use
   block->next = std::exchange(spare_records_, block);
 }
 
@@ -233,6 +276,7 @@ Block* CachingAllocator::split(Block* block, std::size_t bytes, Block* rest) noe
   rest->data = block->data + bytes;
   rest->size = block->size - bytes;
   rest->small = block->small;
+  rest->segment = block->segment;
   rest->free = true;
   rest->previous = block;
   rest->next = block->next;

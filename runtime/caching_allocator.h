@@ -16,7 +16,8 @@
 //     back, parts of segments too if the source takes parts; ask again; then throw.
 //  9. Every block belongs to the memory scope it was made in and is of a kind (parameters,
 //     gradients, ...); live bytes are counted per scope and kind, now and at the peak.
-// 10. Decisions follow from the order of calls alone, never from addresses or time: a step on
+// 10. On demand, blocks are filled with NaN when they are handed out and when they are freed.
+// 11. Decisions follow from the order of calls alone, never from addresses or time: a step on
 //     `meta` makes the same decisions as one on a device.
 #pragma once
 
@@ -39,7 +40,8 @@ struct Block {
   Block* next = nullptr;
   Block* bin_previous = nullptr;  // neighbours in the bin, while free
   Block* bin_next = nullptr;
-  std::uint64_t number = 0;  // of the allocate() call, while live
+  std::uint64_t number = 0;   // of the allocate() call, while live
+  std::uint64_t segment = 0;  // the number of the source's call that it came from
   std::size_t asked = 0;
   ScopeId owner = 0;
   MemoryKind kind = MemoryKind::temporary;
@@ -92,10 +94,14 @@ class CachingAllocator final : public Allocator {
   void reset_peak() override;
   std::vector<MemoryOwner> largest_owners(std::size_t count) const override;
   std::vector<MemoryOwner> peak_owners(std::size_t count) const override;
+  std::vector<MemoryMapSegment> map() const override;
   void set_limit(std::size_t bytes) override;
+  std::size_t limit() const override;
+  bool set_poison(bool on) override;
   void set_listener(MemoryListener* listener) noexcept override;
 
  private:
+  void poison(const Block* block) noexcept;
   void tell(MemoryEvent::Type type, const Block* block) const noexcept;
   BlockBins& pool(const Block* block) { return block->small ? small_ : large_; }
   Block* new_record();
@@ -114,6 +120,7 @@ class CachingAllocator final : public Allocator {
   std::unique_ptr<RawSource> source_;
   std::string name_;
   std::size_t limit_ = 0;
+  bool poison_ = false;
   MemoryListener* listener_ = nullptr;
   BlockBins small_, large_;
   std::deque<Block> records_;

@@ -14,6 +14,7 @@ class HostSource final : public RawSource {
   void* allocate(std::size_t bytes) noexcept override;
   void deallocate(void* data, std::size_t bytes) noexcept override;
   std::size_t part_bytes() const noexcept override { return kHostPart; }
+  bool has_bytes() const noexcept override { return true; }
   SourceLimit limit() const override;
 
  private:

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -11,6 +13,7 @@
 #include "runtime/meta_source.h"
 #include "tests/runtime/errors.h"
 #include "tests/runtime/fake_source.h"
+#include "tests/runtime/fake_training.h"
 #include "tests/runtime/sanitizer.h"
 
 namespace duet::test {
@@ -303,70 +306,6 @@ TEST(CachingAllocator, RandomSoakAgainstANaiveModel) {
   }
 }
 
-// The allocations of a training step of a small transformer, in order. Gradients and moments appear
-// in the first step and stay.
-class FakeTraining {
- public:
-  explicit FakeTraining(Allocator& memory) : memory_(memory) {
-    for (int layer = 0; layer < kLayers; ++layer) {
-      for (const std::size_t n : {3 * kC * kC, kC * kC, 8 * kC * kC, 4 * kC * kC, kC, kC}) {
-        parameters_.push_back(n);
-      }
-    }
-    parameters_.push_back(kV * kC);
-    for (const std::size_t n : parameters_) keep(n);
-  }
-  ~FakeTraining() {
-    for (Block* b : kept_) memory_.deallocate(b);
-  }
-
-  void step(std::size_t t) {
-    const std::size_t x = kB * t * kC;
-    std::vector<Block*> saved{floats(x)};
-    for (int layer = 0; layer < kLayers; ++layer) {
-      for (const std::size_t n : {x, kB * t, 3 * x, x, x, kB * kH * t * t, kB * kH * t, x}) {
-        saved.push_back(floats(n));
-      }
-      free(floats(x));  // the projection, before it joins the residual
-      for (const std::size_t n : {x, x, kB * t, 4 * x, 4 * x, 4 * x}) saved.push_back(floats(n));
-      free(floats(x));
-      saved.push_back(floats(x));
-    }
-    Block* logits = floats(kB * t * kV);
-    Block* grad_logits = floats(kB * t * kV);
-    free(logits);
-    Block* grad = floats(x);
-    free(grad_logits);
-    while (!saved.empty()) {  // gradients flow back; what was saved is freed
-      Block* next = floats(saved.size() % 5 == 0 ? 4 * x : x);
-      free(saved.back());
-      saved.pop_back();
-      free(grad);
-      grad = next;
-      if (first_ && saved.size() % 3 == 0 && made_ < parameters_.size()) keep(parameters_[made_++]);
-    }
-    free(grad);
-    if (first_) {
-      for (; made_ < parameters_.size(); ++made_) keep(parameters_[made_]);
-      for (const std::size_t n : parameters_) keep(n), keep(n);  // moments
-    }
-    first_ = false;
-  }
-
- private:
-  static constexpr std::size_t kB = 4, kC = 128, kH = 4, kV = 2048;
-  static constexpr int kLayers = 4;
-  Block* floats(std::size_t n) { return memory_.allocate(n * 4); }
-  void free(Block* b) { memory_.deallocate(b); }
-  void keep(std::size_t n) { kept_.push_back(floats(n)); }
-
-  Allocator& memory_;
-  std::vector<std::size_t> parameters_;
-  std::vector<Block*> kept_;
-  std::size_t made_ = 0;
-  bool first_ = true;
-};
-
 double reserved_ratio(const Fixture& f) {
   const MemoryStats stats = f.memory.stats();
   return static_cast<double>(stats.peak_reserved) / static_cast<double>(stats.peak_allocated);
@@ -397,6 +336,80 @@ TEST(CachingAllocator, GrowingShapesDoNotPileUp) {
     for (std::size_t t = 137; t <= 1024; t += 7) training.step(t);
     EXPECT_LE(reserved_ratio(f), 1.2);
   }
+}
+
+// Segments in order of their making, blocks in order of address; a segment cut in two stays in its
+// place.
+TEST(CachingAllocator, MapShowsEveryByte) {
+  Fixture f(kPart);
+  EXPECT_TRUE(f.memory.map().empty());
+  std::vector<Block*> blocks;
+  for (const std::size_t bytes : {3 * kMiB, kMiB / 4, 2 * kMiB, kMiB}) {
+    blocks.push_back(f.memory.allocate(bytes));
+  }
+  f.memory.deallocate(blocks[2]);
+  const auto shown = [&] {
+    std::string text;
+    for (const MemoryMapSegment& segment : f.memory.map()) {
+      std::size_t bytes = 0;
+      text += concat(text.empty() ? "" : " | ", segment.bytes / kPart, ':');
+      for (const MemoryMapBlock& b : segment.blocks) {
+        bytes += b.bytes;
+        text += concat(' ', b.bytes / kPart);
+        text += b.free ? "free" : concat('#', b.number);
+      }
+      EXPECT_EQ(bytes, segment.bytes);
+    }
+    return text;
+  };
+  EXPECT_EQ(shown(), "64: 48#1 16#4 | 32: 4#2 28free | 32: 32free");
+  f.memory.set_limit(f.memory.stats().reserved);
+  f.memory.deallocate(blocks[0]);
+  Block* big = f.memory.allocate(4 * kMiB);  // parts go back for it
+  EXPECT_EQ(shown(), "16: 16#4 | 4: 4#2 | 64: 64#5");
+  Block* half = f.memory.allocate(kPart / 2);
+  f.memory.deallocate(big);
+  f.memory.deallocate(half);
+  f.memory.deallocate(blocks[1]);
+  f.memory.deallocate(blocks[3]);
+  f.memory.empty_cache();
+  EXPECT_EQ(shown(), "");
+}
+
+// Who reads memory before writing it, or after giving it back, gets NaN.
+TEST(CachingAllocator, PoisonIsNaN) {
+  CachingAllocator memory(std::make_unique<HostSource>(), "cpu");
+  const std::size_t bytes = 3 * kMiB + 20;
+  const auto all_ones = [&](const void* data) {
+    const auto* byte = static_cast<const unsigned char*>(data);
+    return std::all_of(byte, byte + bytes, [](unsigned char b) { return b == 0xFF; });
+  };
+  Block* before = memory.allocate(bytes);
+  std::memset(memory.data(before), 1, bytes);
+  memory.deallocate(before);
+  memory.set_poison(true);
+  Block* block = memory.allocate(bytes);
+  float f = 0;
+  double d = 0;
+  std::memcpy(&f, memory.data(block), sizeof f);
+  std::memcpy(&d, memory.data(block), sizeof d);
+  EXPECT_TRUE(std::isnan(f) && std::isnan(d));
+  EXPECT_TRUE(all_ones(memory.data(block)));
+  const void* data = memory.data(block);
+  std::memset(memory.data(block), 1, bytes);
+  memory.deallocate(block);
+  EXPECT_TRUE(all_ones(data));  // cached, so still ours to look at
+  EXPECT_GT(memory.stats().poison_seconds, 0);
+  memory.set_poison(false);
+  block = memory.allocate(bytes);
+  std::memset(memory.data(block), 1, bytes);
+  memory.deallocate(block);
+  EXPECT_FALSE(all_ones(data));
+
+  CachingAllocator meta(std::make_unique<MetaSource>(), "meta");
+  meta.set_poison(true);  // has no bytes
+  meta.deallocate(meta.allocate(bytes));
+  EXPECT_EQ(meta.stats().poison_seconds, 0);
 }
 
 // A step on `meta` makes the decisions of a step on the host.

@@ -6,7 +6,7 @@
 
 #include "tests/runtime/errors.h"
 #include "tests/train/checkpoint_support.h"
-#include "tests/train/faulty_disk.h"
+#include "tests/runtime/faulty_disk.h"
 
 namespace duet::test {
 namespace {
