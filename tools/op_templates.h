@@ -87,12 +87,11 @@ struct @Name@ {
   DUET_HD static T f(T a, [[maybe_unused]] T b) {
     return a;
   }
-  // df/da
+  // df/da and df/db, also of dual numbers (for second derivatives): `using std::exp; exp(a)`
   template <class T>
   DUET_HD static T da([[maybe_unused]] T a, [[maybe_unused]] T b) {
     return T(1);
   }
-  // df/db
   template <class T>
   DUET_HD static T db([[maybe_unused]] T a, [[maybe_unused]] T b) {
     return T(0);
@@ -258,6 +257,7 @@ OpCase row_of(const std::string& name, const Shape& x) {
   };
   row.low = -3;
   row.high = 3;
+  row.bench = {{1024, 1024}};  // f32 inputs on which `duet op check` times it
   row.saved_bytes = x.numel() * 4;  // x
   row.empty_ok = x.ndim() > 0;
   return row;
@@ -308,8 +308,10 @@ OpCase row_of(const std::string& name, const Shape& a, const Shape& b) {
   };
   row.low = -3;  // of both
   row.high = 3;
+  row.bench = {{1024, 1024}, {1024, 1024}};  // on which `duet op check` times it
   row.saved_bytes = (a.numel() + b.numel()) * 4;
   row.empty_ok = a.ndim() > 0 && a.ndim() >= b.ndim();
+  row.broadcasts = a == b;
   return row;
 }
 
@@ -360,6 +362,7 @@ OpCase row_of(const std::string& name, const Shape& x) {
   };
   row.low = -3;
   row.high = 3;
+  row.bench = {{1024, 1024}};  // f32 inputs on which `duet op check` times it
   row.saved_bytes = x.numel() * 4;  // x
   row.empty_ok = x.ndim() > 1;  // rows without elements: if the op knows what they give
   return row;

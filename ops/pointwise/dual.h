@@ -50,6 +50,24 @@ DUET_HD bool operator>(Dual<T> a, Dual<T> b) {
 }
 
 template <class T>
+DUET_HD bool operator<=(Dual<T> a, Dual<T> b) {
+  return a.v <= b.v;
+}
+template <class T>
+DUET_HD bool operator>=(Dual<T> a, Dual<T> b) {
+  return b <= a;
+}
+
+template <class T>
+DUET_HD bool is_zero(T x) {
+  return x == T(0);
+}
+template <class T>
+DUET_HD bool is_zero(Dual<T> x) {
+  return is_zero(x.v) && is_zero(x.d);
+}
+
+template <class T>
 DUET_HD Dual<T> abs(Dual<T> x) {
   return x.v < T(0) ? -x : x;
 }
@@ -58,6 +76,11 @@ DUET_HD Dual<T> exp(Dual<T> x) {
   using std::exp;
   const T e = exp(x.v);
   return {e, e * x.d};
+}
+template <class T>
+DUET_HD Dual<T> log(Dual<T> x) {
+  using std::log;
+  return {log(x.v), x.d / x.v};
 }
 template <class T>
 DUET_HD Dual<T> log1p(Dual<T> x) {
@@ -75,6 +98,25 @@ DUET_HD Dual<T> tanh(Dual<T> x) {
   using std::tanh;
   const T t = tanh(x.v);
   return {t, (T(1) - t * t) * x.d};
+}
+template <class T>
+DUET_HD Dual<T> sin(Dual<T> x) {
+  using std::cos, std::sin;
+  return {sin(x.v), cos(x.v) * x.d};
+}
+template <class T>
+DUET_HD Dual<T> cos(Dual<T> x) {
+  using std::cos, std::sin;
+  return {cos(x.v), -sin(x.v) * x.d};
+}
+// An exponent that does not move needs no log(a): a may be negative then.
+template <class T>
+DUET_HD Dual<T> pow(Dual<T> a, Dual<T> b) {
+  using std::log, std::pow;
+  const T power = pow(a.v, b.v);
+  const T by_a = is_zero(a.d) ? T(0) : b.v * pow(a.v, b.v - T(1)) * a.d;
+  const T by_b = is_zero(b.d) ? T(0) : power * log(a.v) * b.d;
+  return {power, by_a + by_b};
 }
 // -2 / sqrt(pi) exp(-x^2)
 template <class T>

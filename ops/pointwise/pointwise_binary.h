@@ -8,14 +8,21 @@
 //     static constexpr BinaryF32 vector_f = nullptr;  // an f32 body for contiguous rows, if any
 //   };
 //   Tensor ratio(const Tensor& a, const Tensor& b) { return pointwise<Ratio>(a, b); }
+//
+// The second derivatives come from da and db on dual numbers, so these must take them: call
+// functions as `using std::exp; exp(a)` (dual.h has those of duals), write constants T(0.5), branch
+// by ?:.
 #pragma once
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 
 #include "autograd/op.h"
 #include "ops/check_inputs.h"
+#include "ops/ops.h"
 #include "ops/pointwise/binary.h"
+#include "ops/pointwise/dual.h"
 #include "ops/reduce/reduce.h"
 
 namespace duet {
@@ -56,6 +63,34 @@ void binary_db_cpu(ConstView a, ConstView b, ConstView dy, View out) {
 template <class F>
 inline constexpr BinaryGradKernels binary_grad_cpu{binary_da_cpu<F>, binary_db_cpu<F>};
 
+// df/da (or df/db) as a function of two operands with derivatives of its own.
+enum class Operand : std::uint8_t { a, b };
+template <class F, Operand kBy>
+struct Partial {
+  static constexpr const char* name = F::name;
+  static constexpr BinaryF32 vector_f = nullptr;
+  template <class T>
+  DUET_HD static T f(T a, T b) {
+    if constexpr (kBy == Operand::a) {
+      return F::da(a, b);
+    } else {
+      return F::db(a, b);
+    }
+  }
+  template <class T>
+  DUET_HD static T da(T a, T b) {
+    return f(Dual<T>(a, T(1)), Dual<T>(b, T(0))).d;
+  }
+  template <class T>
+  DUET_HD static T db(T a, T b) {
+    return f(Dual<T>(a, T(0)), Dual<T>(b, T(1))).d;
+  }
+};
+template <class F>
+inline constexpr bool kIsPartial = false;
+template <class F, Operand kBy>
+inline constexpr bool kIsPartial<Partial<F, kBy>> = true;
+
 template <class F>
 struct PointwiseBinary {
   static constexpr const char* name = F::name;
@@ -82,6 +117,22 @@ struct PointwiseBinary {
     };
     return {r.needed(0) ? gradient(&BinaryGradKernels::da, a.shape()) : Tensor(),
             r.needed(1) ? gradient(&BinaryGradKernels::db, b.shape()) : Tensor()};
+  }
+  // Second derivatives are offered. Third are not: each op would take three times as long to
+  // compile.
+  std::array<Tensor, 2> differentiable_backward(const Saved& saved, const Tensor& dy,
+                                                const GradRequest& r) const
+      requires(!kIsPartial<F>) {
+    const Tensor a = saved.a.with_edge(name), b = saved.b.with_edge(name);
+    return {r.needed(0) ? slope<Operand::a>(a, b, dy, a.shape()) : Tensor(),
+            r.needed(1) ? slope<Operand::b>(a, b, dy, b.shape()) : Tensor()};
+  }
+
+ private:
+  template <Operand kBy>
+  Tensor slope(const Tensor& a, const Tensor& b, const Tensor& dy, const Shape& to) const {
+    const Tensor df = apply(PointwiseBinary<Partial<F, kBy>>{shape}, a, b);
+    return differentiable_sum_to(mul(df, dy), to);
   }
 };
 

@@ -150,6 +150,7 @@ std::string check_broadcasting(const OpCase& row) {
     variant.name = concat(row.name, " on ", shapes[0], " and ", shapes[1]);
     std::string fault = check_oracle(variant);
     if (fault.empty()) fault = check_gradients(variant);
+    if (fault.empty()) fault = check_second_order(variant);
     if (!fault.empty()) return fault;
   }
   return "";

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/ops/checks.h"
+#include "tests/ops/op_facts.h"
 
 namespace duet::test {
 
@@ -31,6 +34,15 @@ TEST_P(Ops, Strides) { EXPECT_EQ(check_strides(GetParam()), ""); }
 TEST_P(Ops, SmallSizes) { EXPECT_EQ(check_small_sizes(GetParam()), ""); }
 TEST_P(Ops, Errors) { EXPECT_EQ(check_errors(GetParam()), ""); }
 TEST_P(Ops, Meta) { EXPECT_EQ(check_meta(GetParam()), ""); }
+
+TEST(OpTable, StatesForEachOpOnWhichInputsItIsTimed) {
+  for (const std::string& op : op_names()) {
+    const std::vector<OpCase> rows = rows_of(op);
+    EXPECT_TRUE(std::any_of(rows.begin(), rows.end(), [](const OpCase& row) {
+      return !row.bench.empty();
+    })) << op;
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Table, Ops, testing::ValuesIn(op_cases()),
                          [](const auto& row) { return row.param.name; });

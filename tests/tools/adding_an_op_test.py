@@ -33,6 +33,35 @@ int main() {
 }
 """
 
+RATIO_ORACLE = """
+double oracle_of(double a, double b) { return a / (4 + b); }
+"""
+RATIO = """
+  template <class T>
+  DUET_HD static T f(T a, T b) {
+    return a / (T(4) + b);
+  }
+  template <class T>
+  DUET_HD static T da(T, T b) {
+    return T(1) / (T(4) + b);
+  }
+  template <class T>
+  DUET_HD static T db(T a, T b) {
+    b = T(4) + b;
+    return -a / (b * b);
+  }
+"""
+LAZY = """
+template <class T>
+T lazy(T x) {
+  return x;
+}
+template <class T>
+Dual<T> lazy(Dual<T> x) {
+  return {x.v, x.d * T(0.5)};
+}
+"""
+
 
 def run(*command, ok=True, **options):
     environment = dict(os.environ, OMP_WAIT_POLICY="passive")
@@ -70,8 +99,9 @@ class AddingAnOp(unittest.TestCase):
             shutil.copytree(SOURCE / room, self.tree / room)
         self.blocks = re.findall(r"```cpp\n(.*?)```", PAGE, re.S)
 
-    def new(self, command):
-        self.assertIn(command, PAGE)
+    def new(self, command, told=True):
+        if told:
+            self.assertIn(command, PAGE)
         run(BUILD / "duet", *command.split()[1:], cwd=self.tree)
         name = command.split()[3]
         (self.tree / "prove.cpp").write_text(PROVE.replace("NAME", name))
@@ -118,10 +148,20 @@ class AddingAnOp(unittest.TestCase):
         put(self.tree / cpu, self.blocks[2])
         self.assertEqual(self.check(op, cpu, row, "prove.cpp"), "")
 
-    def test_two_operands_compile(self):
-        run(BUILD / "duet", *"op new scaled --pointwise --inputs 2".split(), cwd=self.tree)
-        for source in ("ops/pointwise/scaled.cu", "tests/ops/scaled_cases.cpp"):
-            run(CXX, *FLAGS, "-fsyntax-only", "-I", self.tree, "-x", "c++", self.tree / source)
+    def test_two_operands(self):
+        name = self.new("build/duet op new ratio --pointwise --inputs 2", told=False)
+        op, row = f"ops/pointwise/{name}.cu", f"tests/ops/{name}_cases.cpp"
+        self.assertIn(f"{name}: the maths is missing", self.check(op, row, "prove.cpp"))
+        delete_throw(self.tree / op)
+        put(self.tree / row, RATIO_ORACLE)
+        self.assertIn(name, self.check(op, row, "prove.cpp"))
+        put(self.tree / op, RATIO)
+        self.assertEqual(self.check(op, row, "prove.cpp"), "")
+        # A derivative by b that dual numbers see as half of what it is: right once, wrong twice.
+        put(self.tree / op, RATIO.replace("(b * b)", "lazy(b * b)"))
+        text = (self.tree / op).read_text()
+        (self.tree / op).write_text(text.replace("namespace {\n", "namespace {\n" + LAZY, 1))
+        self.assertIn("wrong second derivative", self.check(op, row, "prove.cpp"))
 
     def test_the_section_is_a_page(self):
         self.assertLessEqual(len(PAGE.splitlines()), 60)

@@ -69,6 +69,8 @@ TEST_F(OpCommandTest, OneOpOrOneRowWithOtherInputsAndItsSpeed) {
   EXPECT_TRUE(has(line_of(op.out, "silu"), " 3 rows")) << op.out;
   EXPECT_TRUE(has(line_of(op.out, "silu"), " % of a copy")) << op.out;
   EXPECT_TRUE(has(op.out, "this machine now: a product ")) << op.out;
+  const Ended view = duet({"op", "check", "slice"});
+  EXPECT_TRUE(has(line_of(view.out, "slice"), " % of a copy; a view made in ")) << view.out;
   const Ended row = duet({"op", "check", "silu_odd", "--no-bench"});
   EXPECT_EQ(row.code, 0) << row.out << row.err;
   EXPECT_TRUE(has(line_of(row.out, "silu"), " 1 rows")) << row.out;

@@ -17,13 +17,15 @@ struct Softcap {
   // 1 - t^2, t = tanh(x / c)
   template <class T>
   DUET_HD static T da(T x, T c) {
-    const T t = std::tanh(x / c);
+    using std::tanh;  // of duals too: the second derivatives are da and db on dual numbers
+    const T t = tanh(x / c);
     return T(1) - t * t;
   }
   // t - x / c (1 - t^2)
   template <class T>
   DUET_HD static T db(T x, T c) {
-    const T t = std::tanh(x / c);
+    using std::tanh;
+    const T t = tanh(x / c);
     return t - x / c * (T(1) - t * t);
   }
 };
