@@ -48,6 +48,13 @@ TEST(Profile, RowsSumToTheAllocatorsPeak) {
   EXPECT_EQ(total(profile.points[profile.peak_point].live), profile.peak_bytes);
   EXPECT_EQ(profile.unattributed, 0U);
   EXPECT_TRUE(profile.grown.empty());
+  std::uint64_t live = 0, segments = 0;
+  for (const MapSegment& segment : profile.map) {
+    segments += segment.bytes;
+    for (const MapBlock& block : segment.blocks) live += block.free ? 0 : block.bytes;
+  }
+  EXPECT_EQ(live, profile.peak_bytes);
+  EXPECT_LE(segments, profile.peak_reserved);
   EXPECT_EQ(memory.stats().allocated, before);
 }
 

@@ -7,6 +7,7 @@
 
 #include "models/transformer.h"
 #include "runtime/cpu/process_memory.h"
+#include "runtime/memory_replay.h"
 #include "train/bench.h"
 #include "train/lab/statistics.h"
 #include "train/profile/recorder.h"
@@ -33,15 +34,18 @@ class LiveBlocks {
   // Calls change(block, sign) for what the event takes away (-1) and what it brings (+1).
   template <class F>
   void apply(const MemoryEvent& event, F&& change) {
+    MemoryEvent block = event;
     const auto old = blocks_.find(event.block);
     if (old != blocks_.end()) {
+      block.op = old->second.op;  // the one that made it
       change(old->second, -1);
       blocks_.erase(old);
     }
     if (event.type == MemoryEvent::Type::free) return;
-    change(event, +1);
-    blocks_.emplace(event.block, event);
+    change(block, +1);
+    blocks_.emplace(block.block, block);
   }
+  const MemoryEvent& at(std::uint64_t number) const { return blocks_.at(number); }
 
  private:
   std::map<std::uint64_t, MemoryEvent> blocks_;
@@ -72,7 +76,7 @@ class MemoryWalk {
       const MemoryEvent& event = record_.events()[i];
       // Marks still belong to the moment of the peak: what was just made is then known as saved.
       if (at_peak && event.type != MemoryEvent::Type::mark) {
-        own_at_peak_ = own_;
+        keep_peak(i - 1);
         at_peak = false;
       }
       blocks_.apply(event, [&](const MemoryEvent& block, int sign) {
@@ -94,11 +98,20 @@ class MemoryWalk {
       if (i >= last.first_event && i < last.end_event) add_point(i, with_inner[0]);
     }
     note_step_end(record_.events().size());
+    if (at_peak) keep_peak(record_.events().size() - 1);
     attribute_peak();
     list_grown();
+    draw_map();
   }
 
  private:
+  // Of the moment after event number `event`.
+  void keep_peak(std::size_t event) {
+    own_at_peak_ = own_;
+    blocks_at_peak_ = blocks_;
+    peak_event_ = event;
+  }
+
   void note_step_end(std::size_t event) {
     for (const StepRecorder::Step& step : record_.steps()) {
       if (step.end_event == event) {
@@ -137,6 +150,24 @@ class MemoryWalk {
     }
   }
 
+  // Where each block lay follows from the policy, which decides on meta as it did on the device.
+  void draw_map() {
+    for (const MemoryMapSegment& segment : replay(record_.events(), peak_event_).map) {
+      MapSegment& drawn = profile_.map.emplace_back();
+      drawn.bytes = segment.bytes;
+      for (const MemoryMapBlock& block : segment.blocks) {
+        MapBlock& b = drawn.blocks.emplace_back();
+        b.bytes = block.bytes;
+        b.free = block.free;
+        if (block.free) continue;
+        const MemoryEvent& made = blocks_at_peak_.at(block.number);
+        b.kind = made.kind;
+        b.row = tree_.row_of(made.scope);
+        b.op = made.op;
+      }
+    }
+  }
+
   void attribute_peak() {
     for (std::size_t r = own_.size(); r-- > 0;) {
       ProfileRow& row = profile_.rows[r];
@@ -159,7 +190,8 @@ class MemoryWalk {
   const StepRecorder& record_;
   const ScopeTree& tree_;
   Profile& profile_;
-  LiveBlocks blocks_;
+  LiveBlocks blocks_, blocks_at_peak_;
+  std::size_t peak_event_ = 0;
   std::vector<KindBytes> own_, own_at_peak_;
   std::vector<KindBytes> at_end_, before_last_;  // live at the end of the last steps
 };
