@@ -6,6 +6,7 @@
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"
+#include "tools/profile_replay.h"
 #include "train/bench.h"
 #include "train/config.h"
 #include "train/run_checks.h"
@@ -29,9 +30,13 @@ int run_profile(const Arguments& arguments) {
   std::string json_path;
   std::int64_t depth = 3;
   bool plan = false;
+  std::string replay_path;
   Flags flags("duet profile", "[config.toml] [--key value ...]",
               "where the memory and the time of a training step go, by layer (random tokens)");
   flags.toggle("plan", &plan, "walk the step without memory or device; nothing is run");
+  flags.text(
+      "replay", &replay_path, "FILE",
+      "what the requests that --alloc_trace wrote reserve with this version; no step is run");
   flags.integer("steps", &options.steps, 1, 1'000, "steps that are timed");
   flags.integer("warmup", &options.warmup, 0, 1'000, "steps before them that are not");
   flags.integer("depth", &depth, 0, 100,
@@ -40,6 +45,7 @@ int run_profile(const Arguments& arguments) {
   flags.positional(&request.file, "config.toml", /*required=*/false);
   flags.configuration(&request.flags);
   if (!flags.parse(arguments)) return 0;
+  if (!replay_path.empty()) return profile_replay(replay_path, json_path);
 
   const RunConfig run = without_data(resolve_config(request).run);
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));

@@ -129,6 +129,7 @@ void check_run(ResolvedConfig& config) {
   check_path("val_data", run.val_data);
   check_path("out_dir", run.out_dir);
   check_path("init_from", run.init_from);
+  check_path("alloc_trace", run.alloc_trace);
   check(!run.out_dir.empty(), ErrorKind::usage,
         "out_dir: got \"\", expected a path; name the directory of the run");
   check(run.out_dir != run.data && run.out_dir != run.val_data, ErrorKind::usage, "out_dir: got ",

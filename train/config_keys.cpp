@@ -168,6 +168,10 @@ std::vector<ConfigKey> make_table() {
        "newest checkpoints kept, beside the best"},
       {"init_from", run, TextKey{at<&R::init_from>(), "scratch, or a path"},
        "scratch, or a checkpoint whose weights start the run"},
+      {"alloc_poison", run, BooleanKey{at<&R::alloc_poison>()},
+       "fill fresh and freed memory with NaN, to find reads of it"},
+      {"alloc_trace", run, TextKey{at<&R::alloc_trace>(), "a path"},
+       "write every allocation to this file, for duet profile --replay"},
   };
 }
 

@@ -54,6 +54,8 @@ struct RunConfig {
   std::int64_t save_interval = 0;  // 0: with every evaluation
   std::int64_t keep = 2;           // newest checkpoints kept, beside the best
   std::string init_from = "scratch";
+  bool alloc_poison = false;  // fresh and freed memory holds NaN
+  std::string alloc_trace;    // a file for every event of memory; empty: none
   bool resume = false;
 };
 

@@ -11,6 +11,7 @@
 #include "runtime/allocator.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/file_system.h"
+#include "runtime/memory_trace.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_files.h"
 #include "train/evaluate.h"
@@ -68,6 +69,7 @@ class Run {
   const MqarTask* mqar_ = nullptr;  // the tokenizer's; null: the task is text
   Dataset data_;                    // of a text
   std::optional<RunDirectory> directory_;
+  std::optional<AllocatorTrace> trace_;
   std::optional<Transformer> model_;
   std::optional<AdamW> optimizer_;
   std::optional<WindowOrder> order_;
@@ -148,6 +150,7 @@ void Run::build() {
 
   if (checkpoint) check_resume(config_, checkpoint->state(), state_, reporter_);
 
+  if (!config_.alloc_trace.empty()) trace_.emplace(config_.alloc_trace, allocator(kCpu));
   model_.emplace(config_.model, dtype_);
   optimizer_.emplace(named_tensors(*model_), state_.adamw);
   directory_->make_directory("checkpoints");
@@ -226,6 +229,7 @@ double Run::unused_head_flops(std::int64_t labelled) const {
 
 void Run::one_step() {
   const auto begin = std::chrono::steady_clock::now();
+  const double poison_begin = allocator(kCpu).stats().poison_seconds;
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < config_.gradient_accumulation_steps; ++i) {
     batches.push_back(next_batch(state_.samples + i * config_.batch_size));
@@ -263,8 +267,10 @@ void Run::one_step() {
                  static_cast<double>(config_.batch_size * config_.model.block_size *
                                      config_.gradient_accumulation_steps);
   if (mqar_ != nullptr) report.flops -= unused_head_flops(step.tokens);
-  report.memory_bytes = allocator(kCpu).stats().peak_allocated;
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const MemoryStats memory = allocator(kCpu).stats();
+  report.memory_bytes = memory.peak_allocated;
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() -
+                   (memory.poison_seconds - poison_begin);
   reporter_.on_step(report);
   check(state_.skipped_in_row < config_.max_nonfinite_steps, ErrorKind::non_finite,
         "train: stopped at step ", state_.step, ": ", state_.skipped_in_row,
@@ -338,6 +344,7 @@ TrainResult Run::operator()() {
   if (is_complete(result_)) return result_;
   prepare();
   if (config_.threads > 0) set_num_threads(static_cast<int>(config_.threads));
+  const PoisonScope poison(allocator(kCpu), config_.alloc_poison);
   directory_.emplace(config_.out_dir);
   refuse_existing();  // another run may have come and gone since
   build();
@@ -354,6 +361,7 @@ TrainResult Run::operator()() {
     if (stop || at_end()) break;
     one_step();
   }
+  if (trace_) trace_->finish();
   result_.step = state_.step;
   result_.signal = at_end() && !eval_due() ? 0 : stop_signal();
   result_.best_loss = state_.best_loss;

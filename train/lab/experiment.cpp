@@ -57,7 +57,8 @@ RunConfig resolve_arm(const std::string& arm, const std::vector<Setting>& settin
 
 // Keys whose values may differ from those of a run that exists: they change no result.
 bool is_free(std::string_view key) {
-  return key == "out_dir" || key == "threads" || key == "keep" || key == "log_interval";
+  return key == "out_dir" || key == "threads" || key == "keep" || key == "log_interval" ||
+         key == "alloc_poison" || key == "alloc_trace";
 }
 
 std::vector<std::string> changed_keys(const RunConfig& before, const RunConfig& now) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "models/transformer.h"
 #include "runtime/cpu/process_memory.h"
 #include "runtime/memory_replay.h"
+#include "runtime/memory_trace.h"
 #include "train/bench.h"
 #include "train/lab/statistics.h"
 #include "train/profile/recorder.h"
@@ -248,6 +250,11 @@ Profile profile_steps(const RunConfig& config, Device device, std::int64_t warmu
   process.before = resident_bytes();
   const std::uint64_t malloc_before = malloc_bytes();
   std::uint64_t malloc_peak = malloc_before;
+  std::optional<MemoryTraceWriter> trace;
+  if (!config.alloc_trace.empty()) {
+    trace.emplace(config.alloc_trace, allocator(device).limit());
+  }
+  const PoisonScope poison(allocator(device), config.alloc_poison);
   StepRecorder record(device);
   {
     StepBench bench(config, device);
@@ -267,6 +274,10 @@ Profile profile_steps(const RunConfig& config, Device device, std::int64_t warmu
   process.peak = peak_resident_bytes();
   process.libraries = malloc_peak - malloc_before;
   record.check_complete();
+  if (trace) {
+    for (const MemoryEvent& event : record.events()) trace->on_memory(event);
+    trace->finish();
+  }
   const ScopeTree tree = tree_of(record);
   MemoryWalk(record, tree, profile).run();
   if (!profile.planned) {
