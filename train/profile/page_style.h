@@ -55,8 +55,8 @@ canvas { display: block; width: 100%; touch-action: pan-y; }
 #tree thead th:first-child { background: var(--panel); }
 #tree thead th button { all: unset; cursor: pointer; white-space: normal; }
 #tree thead th button:focus-visible { outline: 2px solid var(--s1); }
-#tree thead th[aria-sort] button::after { content: " ▾"; }
-#tree thead th[aria-sort="ascending"] button::after { content: " ▴"; }
+#tree thead th[aria-sort] button::after { content: "▾"; position: absolute; }
+#tree thead th[aria-sort="ascending"] button::after { content: "▴"; }
 #tree td, #tree tbody th { padding: 4px 7px; } #tree thead th { padding: 7px; min-width: 0; }
 #tree { font-size: 14px; }
 #tree td.zero { color: var(--faint); opacity: 0.65; }
