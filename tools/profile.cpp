@@ -27,7 +27,7 @@ void write_file(const std::string& path, const std::string& content) {
 int run_profile(const Arguments& arguments) {
   ConfigRequest request;
   ProfileOptions options;
-  std::string json_path;
+  std::string json_path, html_path, trace_path;
   std::int64_t depth = 3;
   bool plan = false;
   std::string replay_path;
@@ -42,6 +42,8 @@ int run_profile(const Arguments& arguments) {
   flags.integer("depth", &depth, 0, 100,
                 "how deep the printed tree goes; the files hold all of it");
   flags.text("json", &json_path, "FILE", "the figures, for programs");
+  flags.text("html", &html_path, "FILE", "a page: timeline, tree, and the blocks at the peak");
+  flags.text("trace", &trace_path, "FILE", "Chrome's trace events, for Perfetto");
   flags.positional(&request.file, "config.toml", /*required=*/false);
   flags.configuration(&request.flags);
   if (!flags.parse(arguments)) return 0;
@@ -53,6 +55,8 @@ int run_profile(const Arguments& arguments) {
   const Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
   write_out(profile_text(profile, static_cast<int>(depth)));
   if (!json_path.empty()) write_file(json_path, profile_json(profile) + "\n");
+  if (!html_path.empty()) write_file(html_path, profile_html(profile));
+  if (!trace_path.empty()) write_file(trace_path, profile_trace(profile));
   return 0;
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything, runs the tests (formatting and the house check among
 # them) and prints the totals last. DUET_TEST_DATA names a folder with real text and weights; the
-# tests that need it are skipped, and counted, without it.
+# tests that need it are skipped, and counted, without it. So is the one that opens the profile's
+# page, without Chromium (hundreds of MB: not installed here).
 #   tools/test.sh          the test set
 #   tools/test.sh lint     clang-tidy
 set -euo pipefail
@@ -32,6 +33,6 @@ failed=$(sed -nE 's/.* ([0-9]+) tests? failed out of [0-9]+.*/\1/p' "$log")
 total=$(sed -nE 's/.* failed out of ([0-9]+).*/\1/p' "$log")
 skipped=$(grep -cE '\(Skipped\)$' "$log" || true)
 [ -n "$total" ] || { echo "error: ctest did not finish" >&2; exit 1; }
-[ "$skipped" -eq 0 ] || echo "Skipped tests need DUET_TEST_DATA (real text and weights)."
+[ "$skipped" -eq 0 ] || echo "Skipped tests need DUET_TEST_DATA (real text and weights) or Chromium (profile_page)."
 echo "$((total - failed - skipped)) passed, $failed failed, $skipped skipped"
 exit "$status"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "train/html.h"
 #include "train/text.h"
 
 namespace duet {
@@ -142,24 +143,6 @@ Range y_range(const LineChart& chart, const Range& x) {
 }
 
 }  // namespace
-
-std::string html_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&') {
-      out += "&amp;";
-    } else if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '"') {
-      out += "&quot;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
 
 std::vector<double> ticks(double low, double high, int count) {
   std::vector<double> out;

@@ -45,6 +45,5 @@ std::string svg(const IntervalChart& chart);
 
 // Round numbers that divide [low, high] into about `count` parts, low and high not among them.
 std::vector<double> ticks(double low, double high, int count);
-std::string html_text(std::string_view text);  // & < > " escaped
 
 }  // namespace duet

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/printable.h"
+#include "train/html.h"
 #include "train/lab/chart.h"
 #include "train/lab/report.h"
 #include "train/text.h"
@@ -11,31 +12,7 @@
 namespace duet {
 namespace {
 
-// Okabe and Ito's colours, which people with any colour vision tell apart; the first arm has the
-// colour of the text. Yellow is darkened on the light page.
 constexpr const char* kStyle = R"css(
-:root { color-scheme: light dark; --page: #ffffff; --text: #1c1e21; --faint: #5f6670; --rule: #dfe3e8;
-  --panel: #f6f7f9; --s0: #1c1e21; --s1: #0072b2; --s2: #d55e00; --s3: #00825f; --s4: #b0528a;
-  --s5: #2f8fd0; --s6: #b97700; --s7: #7d7200; }
-@media (prefers-color-scheme: dark) { :root { --page: #14161a; --text: #e7e9ec; --faint: #a0a7b1;
-  --rule: #30353c; --panel: #1c1f25; --s0: #f2f3f5; --s1: #4da3e0; --s2: #ff8a3d; --s3: #2ec79a;
-  --s4: #e39ac6; --s5: #8fd0f7; --s6: #f0b432; --s7: #f0e442; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--text);
-  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 1180px; margin: 0 auto; padding: 24px 16px 64px; }
-h1 { font-size: 24px; margin: 0 0 4px; overflow-wrap: anywhere; }
-h2 { font-size: 18px; margin: 36px 0 8px; }
-p, ul { margin: 6px 0 10px; max-width: 78ch; }
-ul { padding-left: 20px; color: var(--faint); }
-.lead, .caption { color: var(--faint); }
-.wide { overflow-x: auto; border: 1px solid var(--rule); border-radius: 8px; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: 7px 10px; text-align: right; white-space: nowrap; border-top: 1px solid var(--rule); }
-tr:first-child th { border-top: 0; background: var(--panel); font-weight: 600; vertical-align: bottom; }
-tr:first-child th:not(:first-child) { white-space: normal; min-width: 74px; }
-th:first-child, td:first-child, .text { text-align: left; }
-.swatch { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 8px; }
 .clear { font-weight: 700; }
 svg { display: block; width: 100%; min-width: 620px; height: auto; padding: 6px 0; }
 svg text { font: 12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: var(--faint); }
@@ -51,12 +28,6 @@ svg .end { font-weight: 600; fill: var(--c); }
 .interval circle { fill: var(--c); }
 .interval .seed { opacity: 0.5; }
 .line.d1 { stroke-dasharray: 7 4; } .line.d2 { stroke-dasharray: 2 3; }
-.s0 { --c: var(--s0); } .s1 { --c: var(--s1); } .s2 { --c: var(--s2); } .s3 { --c: var(--s3); }
-.s4 { --c: var(--s4); } .s5 { --c: var(--s5); } .s6 { --c: var(--s6); } .s7 { --c: var(--s7); }
-.swatch { background: var(--c); }
-pre { background: var(--panel); border: 1px solid var(--rule); border-radius: 8px; padding: 10px 14px;
-  overflow-x: auto; font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
-code { font: 13px ui-monospace, "DejaVu Sans Mono", monospace; }
 )css";
 
 std::string cell(const std::string& text, const char* attributes = "") {
@@ -64,9 +35,9 @@ std::string cell(const std::string& text, const char* attributes = "") {
 }
 
 std::string head_row(const std::vector<std::string>& titles) {
-  std::string out = "<tr>";
+  std::string out = "<thead><tr>";
   for (const std::string& title : titles) out += concat("<th>", html_text(title), "</th>");
-  return out + "</tr>\n";
+  return out + "</tr></thead>\n";
 }
 
 std::string swatch(std::size_t arm, const std::string& name) {
@@ -218,15 +189,13 @@ std::string html_report(const LabSummary& s) {
   std::string notes;
   for (const std::string& note : report_notes(s))
     notes += concat("<li>", html_text(note), "</li>\n");
-  const std::string title = html_text(printable(s.record.directory, 4096));
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n"
-      "<p class=\"lead\">{2} arms × {3} seeds, {4} of {5} runs done.</p>\n{6}<ul>\n{7}</ul>\n"
-      "{8}<h2>Runs</h2>\n{9}{10}</main>\n</body>\n</html>\n",
-      title, kStyle, s.record.arms.size(), s.record.seeds.size(), s.complete_runs(), s.runs.size(),
-      arms_table(s), notes, charts(s), runs_table(s), origin(s));
+  const std::string title = printable(s.record.directory, 4096);
+  return html_page(
+      title, kStyle,
+      fmt::format("<p class=\"lead\">{} arms × {} seeds, {} of {} runs done.</p>\n{}<ul>\n{}</ul>\n"
+                  "{}<h2>Runs</h2>\n{}{}",
+                  s.record.arms.size(), s.record.seeds.size(), s.complete_runs(), s.runs.size(),
+                  arms_table(s), notes, charts(s), runs_table(s), origin(s)));
 }
 
 }  // namespace duet
