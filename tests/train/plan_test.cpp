@@ -13,10 +13,11 @@
 namespace duet::test {
 namespace {
 
-constexpr CouplingKind kCouplings[] = {CouplingKind::none,      CouplingKind::euler,
-                                       CouplingKind::leapfrog,  CouplingKind::symplectic_euler,
-                                       CouplingKind::uncoupled, CouplingKind::uncoupled_k,
-                                       CouplingKind::affine};
+constexpr CouplingKind kCouplings[] = {
+    CouplingKind::none,      CouplingKind::euler,
+    CouplingKind::leapfrog,  CouplingKind::symplectic_euler,
+    CouplingKind::uncoupled, CouplingKind::uncoupled_k,
+    CouplingKind::affine,    CouplingKind::hamiltonian_potential};
 constexpr RecomputeMode kRecomputeModes[] = {RecomputeMode::none, RecomputeMode::mlp,
                                              RecomputeMode::attn, RecomputeMode::block};
 
@@ -55,7 +56,7 @@ void expect_exact(RunConfig run, int steps) {
       }
     }
   }
-  EXPECT_EQ(cases, 56);
+  EXPECT_EQ(cases, 64);
 }
 
 TEST(Plan, OfTinyIsExact) {
