@@ -1,8 +1,14 @@
 #include "models/flops.h"
 
 namespace duet {
+namespace {
 
-double flops_per_token(const ModelConfig& config, std::int64_t t) {
+// Multiplications of one token's forward, each with an addition; of all layers.
+struct Multiplies {
+  double attention = 0, mlp = 0, head = 0;
+};
+
+Multiplies multiplies_per_token(const ModelConfig& config, std::int64_t t) {
   const auto c = static_cast<double>(config.n_embd);
   const auto d = static_cast<double>(config.head_dim());
   const auto heads = static_cast<double>(config.n_head);
@@ -11,7 +17,7 @@ double flops_per_token(const ModelConfig& config, std::int64_t t) {
   const auto f = static_cast<double>(config.ff_width());
   const auto vocab =
       static_cast<double>(config.valid_vocab == 0 ? config.vocab_size : config.valid_vocab);
-  // Weights that a token is multiplied with: one multiply and one add each.
+  // Weights that a token is multiplied with.
   double projections = c * d * (heads + q_heads + 2 * kv_heads);
   if (config.scoring == Scoring::diff_v2) projections += c * heads;  // lambda
   const double mlp = c * f * (config.activation == Activation::swiglu ? 3 : 2);
@@ -30,9 +36,31 @@ double flops_per_token(const ModelConfig& config, std::int64_t t) {
   const double scores = q_heads * (d + value_width) * (static_cast<double>(t) + 1) / 2;
   double coupled_layers = 0;
   for (std::int64_t i = 0; i < config.n_layer; ++i) coupled_layers += config.is_coupled(i) ? 1 : 0;
-  const double multiplies = static_cast<double>(config.n_layer) * (projections + mlp + scores) +
-                            coupled_layers * coupling + c * vocab;
-  return 3 * 2 * multiplies;  // backward is two products for each of forward's
+  const auto layers = static_cast<double>(config.n_layer);
+  return {layers * (projections + scores) + coupled_layers * coupling, layers * mlp, c * vocab};
+}
+
+}  // namespace
+
+double flops_per_token(const ModelConfig& config, std::int64_t t) {
+  const Multiplies forward = multiplies_per_token(config, t);
+  // Backward is two products for each of forward's.
+  return 3 * 2 * (forward.attention + forward.mlp + forward.head);
+}
+
+double recomputed_flops_per_token(const ModelConfig& config, std::int64_t t) {
+  const Multiplies forward = multiplies_per_token(config, t);
+  switch (config.recompute) {
+    case RecomputeMode::none:
+      return 0;
+    case RecomputeMode::mlp:
+      return 2 * forward.mlp;
+    case RecomputeMode::attn:
+      return 2 * forward.attention;
+    case RecomputeMode::block:
+      return 2 * (forward.attention + forward.mlp);
+  }
+  return 0;
 }
 
 }  // namespace duet

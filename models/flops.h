@@ -10,4 +10,7 @@ namespace duet {
 // the coupling; not norms, activations, the optimizer, or what recompute runs again.
 double flops_per_token(const ModelConfig& config, std::int64_t t);
 
+// The same of what backward runs once more under config.recompute.
+double recomputed_flops_per_token(const ModelConfig& config, std::int64_t t);
+
 }  // namespace duet

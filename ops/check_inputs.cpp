@@ -1,5 +1,7 @@
 #include "ops/check_inputs.h"
 
+#include "ops/computing_dtype.h"
+
 namespace duet {
 
 void check_defined(const char* op, std::initializer_list<NamedInput> inputs) {
@@ -17,8 +19,8 @@ void check_inputs(const char* op, std::initializer_list<NamedInput> inputs) {
   check_defined(op, inputs);
   const NamedInput& first = *inputs.begin();
   for (const auto& [name, t] : inputs) {
-    check(t.dtype() == DType::f32 || t.dtype() == DType::f64, ErrorKind::dtype, op, ": ", name,
-          " is ", t.dtype(), ", expected f32 or f64; convert it first");
+    check(computes(t.dtype(), t.device()), ErrorKind::dtype, op, ": ", name, " is ", t.dtype(),
+          ", expected f32 or f64; convert it first");
     check(t.dtype() == first.tensor.dtype(), ErrorKind::dtype, op, ": dtypes differ: ", name,
           " is ", t.dtype(), ", ", first.name, " is ", first.tensor.dtype(),
           "; convert one of them");

@@ -4,6 +4,7 @@
 #include "runtime/caching_allocator.h"
 #include "runtime/cpu/host_source.h"
 #include "runtime/error.h"
+#include "runtime/live_limit.h"
 #include "runtime/meta_source.h"
 
 namespace duet {
@@ -15,6 +16,14 @@ constexpr std::size_t kMetaAlignment = std::size_t{2} << 20;
 template <class Source>
 CachingAllocator& make_allocator(const char* name) {
   return *std::make_unique<CachingAllocator>(std::make_unique<Source>(), name).release();
+}
+
+CachingAllocator& allocator_of(Device device) {
+  static CachingAllocator& host = make_allocator<HostSource>("cpu");
+  static CachingAllocator& meta = make_allocator<MetaSource>("meta");
+  check(device.type != DeviceType::cuda, ErrorKind::device, "allocator: no memory of ", device,
+        " in this build; run with --device cpu");
+  return device.type == DeviceType::cpu ? host : meta;
 }
 
 }  // namespace
@@ -29,12 +38,12 @@ void* MetaSource::allocate(std::size_t bytes) noexcept {
 
 std::size_t MetaSource::part_bytes() const noexcept { return kHostPart; }  // plans as the host does
 
-Allocator& allocator(Device device) {
-  static CachingAllocator& host = make_allocator<HostSource>("cpu");
-  static CachingAllocator& meta = make_allocator<MetaSource>("meta");
-  check(device.type != DeviceType::cuda, ErrorKind::device, "allocator: no memory of ", device,
-        " in this build; run with --device cpu");
-  return device.type == DeviceType::cpu ? host : meta;
+Allocator& allocator(Device device) { return allocator_of(device); }
+
+void set_live_limit(Device device, std::size_t bytes) {
+  allocator_of(device).set_live_limit(bytes);
 }
+
+std::size_t memory_room(Device device) { return allocator_of(device).room(); }
 
 }  // namespace duet

@@ -35,6 +35,7 @@ Block* CachingAllocator::allocate(std::size_t bytes) {
     owners_.resize(owner + 1);
   }
   const std::size_t size = std::max(round_up(bytes, kUnit), kUnit);
+  if (live_limit_ != 0 && stats_.allocated + size > live_limit_) throw_out_of_memory(bytes);
   const bool small = size <= kSmallLimit;
   BlockBins& bins = small ? small_ : large_;
   Block* block = bins.smallest_fitting(size);
@@ -121,11 +122,13 @@ void CachingAllocator::tell(MemoryEvent::Type type, const Block* block) const no
 
 // A free block of at least `size` bytes from the source, or null.
 Block* CachingAllocator::grow(std::size_t size, bool small) {
-  const std::size_t usual = small ? kSegment : round_up(size, kSegment);
+  std::size_t usual = small ? kSegment : round_up(size, kSegment);
   const std::size_t bare = round_up(size, kBareUnit);
   const std::size_t live = std::max(highest_allocated_, stats_.allocated + size);
-  const std::size_t allowed = live + live / 8 + kSlack;
+  std::size_t allowed = live + live / 8 + kSlack;
+  if (live_limit_ != 0) allowed = std::min(allowed, live_limit_);
   if (stats_.reserved + usual > allowed) release(stats_.reserved + usual - allowed);
+  if (live_limit_ != 0 && stats_.reserved + usual > live_limit_) usual = bare;
   for (const std::size_t bytes : {usual, bare}) {
     if (Block* segment = new_segment(bytes, small)) return segment;
   }
@@ -256,6 +259,23 @@ void CachingAllocator::set_limit(std::size_t bytes) {
 std::size_t CachingAllocator::limit() const {
   const std::lock_guard lock(mutex_);
   return limit_;
+}
+
+void CachingAllocator::set_live_limit(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  live_limit_ = bytes;
+  if (bytes != 0 && stats_.reserved > bytes) release(stats_.reserved - bytes);
+}
+
+std::size_t CachingAllocator::room() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t room = std::numeric_limits<std::size_t>::max();
+  for (const std::size_t cap : {limit_, live_limit_}) {
+    if (cap != 0) room = std::min(room, cap);
+  }
+  const SourceLimit limit = source_->limit();
+  if (limit.total != 0) room = std::min(room, stats_.reserved + limit.free);
+  return room == std::numeric_limits<std::size_t>::max() ? 0 : room;
 }
 
 // Block records are never given back to the system: their number is that of the most blocks ever.

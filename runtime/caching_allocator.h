@@ -12,6 +12,7 @@
 //     request. Segments are kept, so a steady training step asks the source for nothing.
 //  7. Before `reserved` grows beyond 9/8 of the highest live bytes, unused memory goes back first:
 //     alternating shapes cannot pile up caches that fit neither.
+//     A limit on live bytes bounds it in the same way.
 //  8. Where the source refuses, or the limit does: ask for the bare size; give everything unused
 //     back, parts of segments too if the source takes parts; ask again; then throw.
 //  9. Every block belongs to the memory scope it was made in and is of a kind (parameters,
@@ -99,6 +100,8 @@ class CachingAllocator final : public Allocator {
   std::size_t limit() const override;
   bool set_poison(bool on) override;
   void set_listener(MemoryListener* listener) noexcept override;
+  void set_live_limit(std::size_t bytes);  // both: runtime/live_limit.h
+  std::size_t room() const;
 
  private:
   void poison(const Block* block) noexcept;
@@ -119,7 +122,7 @@ class CachingAllocator final : public Allocator {
   mutable std::mutex mutex_;
   std::unique_ptr<RawSource> source_;
   std::string name_;
-  std::size_t limit_ = 0;
+  std::size_t limit_ = 0, live_limit_ = 0;
   bool poison_ = false;
   MemoryListener* listener_ = nullptr;
   BlockBins small_, large_;

@@ -131,6 +131,7 @@ void CachingAllocator::throw_out_of_memory(std::size_t bytes) const {
   if (current_op() != nullptr) text += concat(", op ", current_op());
   text += "; ";
   if (limit_ != 0) text += concat(format_bytes(limit_), " limit, ");
+  if (live_limit_ != 0) text += concat(format_bytes(live_limit_), " limit of live bytes, ");
   if (const SourceLimit limit = source_->limit(); limit.total != 0) {
     text += concat(format_bytes(limit.total), ' ', limit.name, ", ", format_bytes(limit.free),
                    " of it free, ");

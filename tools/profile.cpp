@@ -6,6 +6,7 @@
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"
+#include "tools/profile_fit.h"
 #include "tools/profile_replay.h"
 #include "train/bench.h"
 #include "train/config.h"
@@ -27,13 +28,15 @@ void write_file(const std::string& path, const std::string& content) {
 int run_profile(const Arguments& arguments) {
   ConfigRequest request;
   ProfileOptions options;
-  std::string json_path, html_path, trace_path;
+  std::string json_path, html_path, trace_path, fit_limit, replay_path;
   std::int64_t depth = 3;
   bool plan = false;
-  std::string replay_path;
   Flags flags("duet profile", "[config.toml] [--key value ...]",
               "where the memory and the time of a training step go, by layer (random tokens)");
   flags.toggle("plan", &plan, "walk the step without memory or device; nothing is run");
+  flags.text(
+      "fit", &fit_limit, "SIZE",
+      "the largest batch_size for each recompute mode that fits into so much: 16GiB, 900MiB");
   flags.text(
       "replay", &replay_path, "FILE",
       "what the requests that --alloc_trace wrote reserve with this version; no step is run");
@@ -51,6 +54,7 @@ int run_profile(const Arguments& arguments) {
 
   const RunConfig run = without_data(resolve_config(request).run);
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
+  if (!fit_limit.empty()) return profile_fit(run, fit_limit, json_path);
   if (!plan) check_memory("profile", run);
   const Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
   write_out(profile_text(profile, static_cast<int>(depth)));

@@ -11,7 +11,6 @@
 #include "train/environment.h"
 #include "train/metrics.h"
 #include "train/reporters.h"
-#include "train/run_checks.h"
 #include "train/trainer.h"
 
 namespace duet {
@@ -44,7 +43,6 @@ int run_train(const Arguments& arguments) {
         "data: no training text is named; give --data FILE");
   run.model.vocab_size = resolve_model(run, *run_tokenizer(run)).vocab_size;
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
-  check_memory("train", run);
 
   Console console(ConsoleOptions::standard_output(), config, device_reason(run));
   Metrics metrics(run.out_dir, run.log_interval, console);

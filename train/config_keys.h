@@ -45,6 +45,7 @@ struct BooleanKey {
 struct TextKey {
   Access<std::string> at;
   std::string_view accepted;
+  bool (*valid)(std::string_view) = nullptr;  // null: any text
 };
 struct ChoiceKey {
   std::string_view (*get)(RunConfig&);

@@ -112,6 +112,7 @@ void set(const TextKey& k, const ConfigKey& key, const Setting& s, RunConfig& co
   check(first_invalid_utf8(v) < 0 && v.find('\0') == std::string::npos, ErrorKind::usage, s.where,
         ": got ", in_quotes(v),
         ", expected text in UTF-8 without NUL; the run directory could not record it");
+  if (k.valid != nullptr && !k.valid(v)) refuse(key, s);
   k.at(config) = std::move(v);
 }
 

@@ -73,8 +73,10 @@ AdamW::AdamW(std::vector<NamedTensor> tensors, const AdamWOptions& options)
     check(w.is_contiguous(), ErrorKind::internal, "adamw: ", t.name, " has gaps: strides ",
           w.strides());
     const MemoryScope owner(w.storage()->owner());  // of the weight: a layer's moments are its own
-    moments_.push_back({Tensor::zeros(w.shape(), w.dtype(), w.device()),
-                        Tensor::zeros(w.shape(), w.dtype(), w.device())});
+    const DType wide = w.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    moments_.push_back({Tensor::zeros(w.shape(), wide, w.device()),
+                        Tensor::zeros(w.shape(), wide, w.device()),
+                        w.dtype() == wide ? Tensor() : Tensor::empty(w.shape(), wide, w.device())});
   }
 }
 
@@ -105,7 +107,7 @@ void AdamW::step(double lr, double grad_scale) {
     const ConstView g = gradients.back().view();
     for_each_piece(weight.numel(), [&](std::int64_t at, std::int64_t n) {
       pieces.push_back({advance(w.data, at, w.dtype), advance(g.data, at, w.dtype),
-                        advance(m.data, at, w.dtype), advance(v.data, at, w.dtype), n,
+                        advance(m.data, at, m.dtype), advance(v.data, at, v.dtype), n,
                         tensors_[i].owner->decay});
     });
   }

@@ -22,7 +22,9 @@ struct AdamWOptions {
 
 class AdamW {
  public:
-  // Moments start at zero, in the dtype and on the device of each tensor.
+  // Moments start at zero, on the device of each tensor, in float32 (f64 for an f64 weight). A
+  // weight narrower than that has a float32 master copy, which takes the updates: a bf16 weight of
+  // 1 would never move by 1e-3.
   // Throws Error(usage) for betas outside [0, 1), eps <= 0 or a negative decay.
   AdamW(std::vector<NamedTensor> tensors, const AdamWOptions& options);
 
@@ -46,6 +48,7 @@ class AdamW {
  private:
   struct Moments {
     Tensor m, v;
+    Tensor master;  // undefined where the weight is as wide as the moments
   };
   std::vector<NamedTensor> tensors_;
   std::vector<Moments> moments_;

@@ -1,12 +1,15 @@
 #include "train/run_checks.h"
 
 #include <cmath>
+#include <limits>
 
 #include "models/transformer.h"
 #include "runtime/cpu/memory_limits.h"
 #include "runtime/error.h"
 #include "runtime/printable.h"
-#include "train/trainer.h"
+#include "train/profile/fit.h"
+#include "train/profile/plan.h"
+#include "train/text.h"
 
 namespace duet {
 namespace {
@@ -20,16 +23,23 @@ void compare_file(const char* key, const FileIdentity& saved, const FileIdentity
 
 }  // namespace
 
+DType planned_dtype(const RunConfig& config) {
+  if (config.dtype == "float32") return DType::f32;
+  if (config.dtype == "float64") return DType::f64;
+  check(config.dtype == "bfloat16", ErrorKind::usage, "dtype: got ", in_quotes(config.dtype),
+        ", expected float32");
+  return DType::bf16;
+}
+
 DType training_dtype(const RunConfig& config) {
   check(config.device == "auto" || config.device == "cpu", ErrorKind::device,
         "device: ", config.device, " is not in this build: got --device ", config.device,
         ", expected auto or cpu; CUDA is not supported by this version");
-  if (config.dtype == "float32") return DType::f32;
-  if (config.dtype == "float64") return DType::f64;
-  check(config.dtype != "bfloat16", ErrorKind::usage,
+  const DType dtype = planned_dtype(config);
+  check(dtype != DType::bf16, ErrorKind::usage,
         "dtype: bfloat16 has no kernels on the CPU in this version: got --dtype bfloat16, expected "
         "float32");
-  throw Error(ErrorKind::usage, concat("dtype: got \"", config.dtype, "\", expected float32"));
+  return dtype;
 }
 
 void check_config(const RunConfig& c) {
@@ -91,24 +101,40 @@ void check_resume(const RunConfig& config, const TrainState& saved, const TrainS
   announce_change("threads (results may differ in the last bits)", saved.threads, now.threads);
 }
 
-void check_memory(const char* command, const RunConfig& run) {
-  const std::vector<MemoryLimit> limits = memory_limits();
-  const auto check_fits = [&](std::uint64_t bytes, const char* what) {
-    for (const MemoryLimit& limit : limits) {
-      // Written memory comes and goes; of the address space, the program itself has taken its part.
-      const std::size_t available = limit.counts_address_space ? limit.free : limit.total;
-      check(bytes <= available, ErrorKind::memory, command, ": the run does not fit: got ",
-            format_bytes(bytes), what, ", expected at most ", format_bytes(available), ": ",
-            limit.name, ", ", format_bytes(limit.total), " in all",
-            "; use a smaller batch_size or model, or --recompute block");
-    }
+std::optional<std::uint64_t> memory_limit_of(const RunConfig& config) {
+  if (config.memory_limit.empty()) return std::nullopt;
+  const std::optional<std::uint64_t> bytes = parse_bytes(config.memory_limit);
+  check(bytes.has_value(), ErrorKind::usage, "memory_limit: got ", in_quotes(config.memory_limit),
+        ", expected ", kBytesForm);
+  return bytes;
+}
+
+std::uint64_t check_memory(const char* command, const RunConfig& run) {
+  const MemoryLimit machine = tightest_memory_limit();
+  std::uint64_t limit =
+      machine.total == 0 ? std::numeric_limits<std::uint64_t>::max() : machine.free;
+  std::string name = concat("free of the ", format_bytes(machine.total), " ", machine.name);
+  if (const auto given = memory_limit_of(run); given && *given <= limit) {
+    limit = *given;
+    name = "memory_limit";
+  }
+  const auto refuse = [&](std::uint64_t bytes, const char* what, const std::string& advice) {
+    throw Error(ErrorKind::memory,
+                concat(command, ": the run does not fit: got ", format_bytes(bytes), what,
+                       ", expected at most ", format_bytes(limit), ": ", name, ";\n  ", advice));
   };
   // Cheap, and enough for what is far too large.
   Transformer model(run.model, DType::f32, kMeta);
   constexpr std::uint64_t kBytesPerParameter = 4 * sizeof(float);
-  check_fits(static_cast<std::uint64_t>(count_parameters(model)) * kBytesPerParameter,
-             " for weights, gradients and moments alone");
-  check_fits(planned_peak_bytes(run, run.model), " planned at peak");
+  const std::uint64_t state =
+      static_cast<std::uint64_t>(count_parameters(model)) * kBytesPerParameter;
+  if (state > limit) {
+    refuse(state, " for weights, gradients and moments alone",
+           "use a smaller model (n_layer, n_embd)");
+  }
+  const std::uint64_t peak = plan_memory(run).peak();
+  if (peak > limit) refuse(peak, " planned at peak", fit_advice(fit(run, limit)));
+  return peak;
 }
 
 }  // namespace duet

@@ -45,6 +45,7 @@ struct RunConfig {
   std::string device = "auto";    // auto | cpu | cuda
   std::string dtype = "float32";  // float32 | bfloat16
   std::int64_t threads = 0;       // 0: what the process may use
+  std::string memory_limit;       // "16GiB"; empty: what the device has free
 
   std::string out_dir = "runs/default";
   std::int64_t eval_interval = 250;

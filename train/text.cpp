@@ -27,6 +27,29 @@ std::optional<std::int64_t> parse_integer(std::string_view text) {
 
 std::optional<double> parse_number(std::string_view text) { return parse_all<double>(text); }
 
+std::optional<std::uint64_t> parse_bytes(std::string_view text) {
+  static constexpr std::string_view kPrefixes = "kmgtp";
+  static constexpr double kMost = 1.2e15;  // a pebibyte: more than any machine has
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::optional<double> number = parse_all<double>(text.substr(0, digits));
+  text.remove_prefix(std::min(text.find_first_not_of(' ', digits), text.size()));
+  std::string unit;
+  for (const char c : text) unit += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  double scale = 1;
+  if (unit.size() >= 2 && unit != "b") {
+    const std::size_t power = kPrefixes.find(unit.front());
+    const bool binary = unit.substr(1) == "ib";
+    if (power == std::string_view::npos || !(binary || unit.substr(1) == "b")) return std::nullopt;
+    scale = std::pow(binary ? 1024.0 : 1000.0, static_cast<double>(power + 1));
+  } else if (!unit.empty() && unit != "b") {
+    return std::nullopt;
+  }
+  if (!number) return std::nullopt;
+  const double bytes = std::floor(*number * scale);
+  if (!(bytes >= 1 && bytes <= kMost)) return std::nullopt;
+  return static_cast<std::uint64_t>(bytes);
+}
+
 std::string format_number(double value) {
   std::string text = fmt::format("{}", value);
   // "1" is an integer in TOML; "1e-08", "inf" and "nan" need no point.

@@ -14,6 +14,12 @@ namespace duet {
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_number(std::string_view text);
 
+// Bytes as a person writes them: "16GiB", "900 MiB", "1.5GB", "2000000000"; nothing for what is no
+// such size, for 0, and for more than any machine has.
+std::optional<std::uint64_t> parse_bytes(std::string_view text);
+inline constexpr std::string_view kBytesForm =
+    "a size such as 16GiB, 900MiB, 1.5GB or 2000000000 (bytes)";
+
 // The shortest text that reads back as the same double: "0.001", "1.0", "1e-08".
 std::string format_number(double value);
 std::string format_count(std::int64_t value);  // "4,261,888"

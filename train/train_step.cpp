@@ -1,9 +1,8 @@
-// One optimizer step, and its peak memory walked on meta.
+// One optimizer step.
 #include <cmath>
 #include <limits>
 
 #include "models/transformer.h"
-#include "runtime/allocator.h"
 #include "train/trainer.h"
 
 namespace duet {
@@ -62,29 +61,6 @@ StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& con
   }
   optimizer.zero_grad();
   return result;
-}
-
-std::uint64_t planned_peak_bytes(const RunConfig& config, const ModelConfig& shape) {
-  Allocator& meta = allocator(kMeta);
-  const std::size_t before = meta.stats().allocated;
-  meta.reset_peak();
-  const DType dtype = config.dtype == "float64" ? DType::f64 : DType::f32;
-  Transformer model(shape, dtype, kMeta);
-  AdamW optimizer(named_tensors(model), {});
-  const Shape batch_shape{config.batch_size, shape.block_size};
-  std::vector<Batch> batches;
-  for (std::int64_t i = 0; i < config.gradient_accumulation_steps; ++i) {
-    Batch batch{Tensor::empty(batch_shape, DType::i32, kMeta),
-                Tensor::empty(batch_shape, DType::i32, kMeta), batch_shape.numel()};
-    if (config.task == TaskKind::mqar) {
-      batch.counted = config.batch_size * config.mqar_pairs;
-      batch.targets = Tensor::empty({batch.counted}, DType::i32, kMeta);
-      batch.rows = Tensor::empty({batch.counted}, DType::i32, kMeta);
-    }
-    batches.push_back(std::move(batch));
-  }
-  train_step(model, optimizer, config, 0, config.learning_rate, batches);
-  return meta.stats().peak_allocated - before;
 }
 
 }  // namespace duet

@@ -11,11 +11,13 @@
 #include "runtime/allocator.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/file_system.h"
+#include "runtime/live_limit.h"
 #include "runtime/memory_trace.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_files.h"
 #include "train/evaluate.h"
 #include "train/mqar.h"
+#include "train/profile/fit.h"
 #include "train/run_checks.h"
 #include "train/run_directory.h"
 #include "train/schedule.h"
@@ -27,6 +29,22 @@ Reporter& silent() {
   static Reporter reporter;
   return reporter;
 }
+
+// What was planned to fit stays below the limit for as long as it runs.
+class LiveLimitScope {
+ public:
+  explicit LiveLimitScope(std::optional<std::uint64_t> bytes) : set_(bytes.has_value()) {
+    if (set_) set_live_limit(kCpu, *bytes);
+  }
+  ~LiveLimitScope() {
+    if (set_) set_live_limit(kCpu, 0);
+  }
+  LiveLimitScope(const LiveLimitScope&) = delete;
+  LiveLimitScope& operator=(const LiveLimitScope&) = delete;
+
+ private:
+  bool set_;
+};
 
 // One run, from a checked configuration to its last checkpoint.
 class Run {
@@ -51,6 +69,8 @@ class Run {
   bool evaluate_now();
   void look_inside(EvalReport& report) const;
   void save();
+  void steps();
+  [[noreturn]] void out_of_memory(const Error& error) const;
   int stop_signal() const {
     return context_.stop_signal == nullptr ? 0 : context_.stop_signal->load();
   }
@@ -120,7 +140,7 @@ void Run::prepare() {
   validate(config_.model);
   mqar_ = tokenizer_->mqar();
   if (mqar_ == nullptr) data_ = load_dataset(config_, *tokenizer_);
-  planned_bytes_ = planned_peak_bytes(config_, config_.model);
+  planned_bytes_ = check_memory("train", config_);
 }
 
 void Run::build() {
@@ -338,19 +358,7 @@ void Run::save() {
   best_unsaved_ = false;
 }
 
-TrainResult Run::operator()() {
-  dtype_ = training_dtype(config_);
-  check_config(config_);
-  if (is_complete(result_)) return result_;
-  prepare();
-  if (config_.threads > 0) set_num_threads(static_cast<int>(config_.threads));
-  const PoisonScope poison(allocator(kCpu), config_.alloc_poison);
-  directory_.emplace(config_.out_dir);
-  refuse_existing();  // another run may have come and gone since
-  build();
-  for (const auto& [file, content] : context_.run_files) directory_->write(file, content);
-  directory_->write("tokenizer.json", tokenizer_->json());
-  announce();
+void Run::steps() {
   const std::int64_t save_interval =
       config_.save_interval > 0 ? config_.save_interval : config_.eval_interval;
   while (true) {
@@ -362,6 +370,39 @@ TrainResult Run::operator()() {
     one_step();
   }
   if (trace_) trace_->finish();
+}
+
+// The plan held, so others took the memory since: less of it must do.
+void Run::out_of_memory(const Error& error) const {
+  const std::uint64_t below = planned_bytes_ - 1;
+  const std::uint64_t room = memory_room(kCpu);
+  const FitResult smaller = fit(config_, room == 0 ? below : std::min(room, below));
+  throw Error(ErrorKind::memory, concat("train: step ", state_.step + 1, ": ", error.what(),
+                                        ";\n  the newest checkpoint is ",
+                                        result_.checkpoint.empty() ? "none" : result_.checkpoint,
+                                        ";\n  ", fit_advice(smaller)));
+}
+
+TrainResult Run::operator()() {
+  dtype_ = training_dtype(config_);
+  check_config(config_);
+  if (is_complete(result_)) return result_;
+  if (config_.threads > 0) set_num_threads(static_cast<int>(config_.threads));  // the plan's too
+  prepare();
+  const PoisonScope poison(allocator(kCpu), config_.alloc_poison);
+  directory_.emplace(config_.out_dir);
+  refuse_existing();  // another run may have come and gone since
+  const LiveLimitScope limit(memory_limit_of(config_));
+  build();
+  for (const auto& [file, content] : context_.run_files) directory_->write(file, content);
+  directory_->write("tokenizer.json", tokenizer_->json());
+  announce();
+  try {
+    steps();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::memory) out_of_memory(error);
+    throw;
+  }
   result_.step = state_.step;
   result_.signal = at_end() && !eval_due() ? 0 : stop_signal();
   result_.best_loss = state_.best_loss;

@@ -76,7 +76,4 @@ TrainResult train(const RunConfig& config, const TrainContext& context = {});
 // Throws Error(usage) when vocab_size is smaller than the tokenizer's.
 ModelConfig resolve_model(const RunConfig& config, const Tokenizer& tokenizer);
 
-// The allocator's peak of a training step and its state, walked on `meta`: exact for our tensors.
-std::uint64_t planned_peak_bytes(const RunConfig& config, const ModelConfig& model);
-
 }  // namespace duet

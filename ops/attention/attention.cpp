@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "autograd/op.h"
+#include "ops/computing_dtype.h"
 #include "ops/ops.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/kernel_table.h"
@@ -96,7 +97,7 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
   check(k.size(2) > 0 ? q.size(2) % k.size(2) == 0 : q.size(2) == 0, ErrorKind::shape,
         "attention: query heads: got ", q.size(2), ", expected a multiple of the ", k.size(2),
         " key/value heads");
-  check(q.dtype() == DType::f32 || q.dtype() == DType::f64, ErrorKind::dtype,
+  check(computes(q.dtype(), q.device()), ErrorKind::dtype,
         "attention: dtype is not supported: got ", q.dtype(), ", expected f32 or f64");
   check(k.dtype() == q.dtype() && v.dtype() == q.dtype(), ErrorKind::dtype,
         "attention: dtypes differ: q is ", q.dtype(), ", k is ", k.dtype(), ", v is ", v.dtype(),

@@ -2,6 +2,7 @@
 #include "ops/cross_entropy/cross_entropy.h"
 
 #include "autograd/op.h"
+#include "ops/computing_dtype.h"
 #include "ops/embedding/embedding.h"
 #include "ops/matmul/operand.h"
 #include "runtime/memory_ops.h"
@@ -90,7 +91,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
   check(logits.defined() && targets.defined(), ErrorKind::shape, kName, ": an input is undefined");
   check(logits.ndim() >= 1, ErrorKind::shape, kName, ": logits are [], expected [*, vocabulary]");
-  check(logits.dtype() == DType::f32 || logits.dtype() == DType::f64, ErrorKind::dtype, kName,
+  check(computes(logits.dtype(), logits.device()), ErrorKind::dtype, kName,
         ": dtype is not supported: got ", logits.dtype(), ", expected f32 or f64");
   check_targets(kName, logits, targets, logits.size(-1), options);
   return apply(CrossEntropy{options}, logits, targets);

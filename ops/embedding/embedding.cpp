@@ -2,6 +2,7 @@
 #include "ops/embedding/embedding.h"
 
 #include "autograd/op.h"
+#include "ops/computing_dtype.h"
 #include "ops/matmul/operand.h"
 #include "ops/ops.h"
 #include "runtime/memory_ops.h"
@@ -89,7 +90,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids) {
   check(weight.defined() && ids.defined(), ErrorKind::shape, kName, ": an input is undefined");
   check(weight.ndim() == 2, ErrorKind::shape, kName, ": weight is ", weight.shape(),
         ", expected [vocabulary, width]");
-  check(weight.dtype() == DType::f32 || weight.dtype() == DType::f64, ErrorKind::dtype, kName,
+  check(computes(weight.dtype(), weight.device()), ErrorKind::dtype, kName,
         ": dtype is not supported: got ", weight.dtype(), ", expected f32 or f64");
   check_id_dtype(ids.dtype(), "embedding: ids");
   check(ids.device() == weight.device(), ErrorKind::device, kName,

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "autograd/op.h"
+#include "ops/computing_dtype.h"
 #include "ops/matmul/operand.h"
 #include "runtime/memory_ops.h"
 
@@ -112,8 +113,8 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   check(x.ndim() >= 1 && x.size(-1) == weight.size(1), ErrorKind::shape, kName,
         ": inner dimensions differ: x is ", x.shape(), ", weight is ", weight.shape(),
         " (the last size of both must be equal)");
-  check(x.dtype() == DType::f32 || x.dtype() == DType::f64, ErrorKind::dtype, kName,
-        ": dtype is not supported: got ", x.dtype(), ", expected f32 or f64");
+  check(computes(x.dtype(), x.device()), ErrorKind::dtype, kName, ": dtype is not supported: got ",
+        x.dtype(), ", expected f32 or f64");
   check(x.dtype() == weight.dtype(), ErrorKind::dtype, kName, ": dtypes differ: x is ", x.dtype(),
         ", weight is ", weight.dtype(), "; convert one of them");
   check(x.device() == weight.device(), ErrorKind::device, kName, ": devices differ: x is on ",

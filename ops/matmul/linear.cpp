@@ -1,5 +1,6 @@
 // linear: y = x W^T + bias, with the weight's gradient added straight into the leaf's buffer.
 #include "autograd/op.h"
+#include "ops/computing_dtype.h"
 #include "ops/matmul/matmul_cpu.h"
 #include "ops/matmul/operand.h"
 #include "ops/ops.h"
@@ -97,8 +98,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check(!bias.defined() || (bias.ndim() == 1 && bias.size(0) == weight.size(0)), ErrorKind::shape,
         kName, ": bias is ", bias.defined() ? bias.shape() : Shape{}, ", expected [",
         weight.size(0), "]");
-  check(x.dtype() == DType::f32 || x.dtype() == DType::f64, ErrorKind::dtype, kName,
-        ": dtype is not supported: got ", x.dtype(), ", expected f32 or f64");
+  check(computes(x.dtype(), x.device()), ErrorKind::dtype, kName, ": dtype is not supported: got ",
+        x.dtype(), ", expected f32 or f64");
   for (const Tensor* t : {&weight, &bias}) {
     if (!t->defined()) continue;
     check(t->dtype() == x.dtype(), ErrorKind::dtype, kName, ": dtypes differ: x is ", x.dtype(),

@@ -1,5 +1,6 @@
 // matmul: batched matrix products whose leading dimensions broadcast.
 #include "autograd/op.h"
+#include "ops/computing_dtype.h"
 #include "ops/matmul/matmul_cpu.h"
 #include "ops/matmul/operand.h"
 #include "ops/ops.h"
@@ -140,8 +141,8 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
         ")");
   check(a.dtype() == b.dtype(), ErrorKind::dtype, kName, ": dtypes differ: a is ", a.dtype(),
         ", b is ", b.dtype(), "; convert one of them");
-  check(a.dtype() == DType::f32 || a.dtype() == DType::f64, ErrorKind::dtype, kName,
-        ": dtype is not supported: got ", a.dtype(), ", expected f32 or f64");
+  check(computes(a.dtype(), a.device()), ErrorKind::dtype, kName, ": dtype is not supported: got ",
+        a.dtype(), ", expected f32 or f64");
   check(a.device() == b.device(), ErrorKind::device, kName, ": devices differ: a is on ",
         a.device(), ", b is on ", b.device());
   broadcast_shapes(leading(a.shape()), leading(b.shape()), kName);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "autograd/op.h"
+#include "ops/computing_dtype.h"
 #include "ops/ops.h"
 #include "runtime/kernel_table.h"
 
@@ -53,8 +54,8 @@ Tensor rope_table(std::int64_t length, std::int64_t head_dim, double theta, DTyp
         ", expected length >= 0 and an even head width");
   check(theta > 0 && std::isfinite(theta), ErrorKind::usage, "rope_table: theta: got ", theta,
         ", expected a positive number (10000 is usual)");
-  check(dtype == DType::f32 || dtype == DType::f64, ErrorKind::dtype,
-        "rope_table: dtype is not supported: got ", dtype, ", expected f32 or f64");
+  check(computes(dtype, device), ErrorKind::dtype, "rope_table: dtype is not supported: got ",
+        dtype, ", expected f32 or f64");
   Tensor table = Tensor::empty({length, 2, head_dim / 2}, dtype, device);
   kernels.launch(device, &RopeKernels::table, theta, table.mutable_view());
   return table;
@@ -74,8 +75,8 @@ Tensor rope(const Tensor& x, const Tensor& table, std::int64_t position) {
         "rope: positions run past the table: got positions [", position, ", ", end,
         "), expected them in [0, ", table.size(0),
         "); make a longer rope_table or a shorter sequence");
-  check(x.dtype() == DType::f32 || x.dtype() == DType::f64, ErrorKind::dtype,
-        "rope: dtype is not supported: got ", x.dtype(), ", expected f32 or f64");
+  check(computes(x.dtype(), x.device()), ErrorKind::dtype, "rope: dtype is not supported: got ",
+        x.dtype(), ", expected f32 or f64");
   check(table.dtype() == x.dtype(), ErrorKind::dtype, "rope: dtypes differ: table is ",
         table.dtype(), ", x is ", x.dtype(), "; make the table in the type of x");
   check(table.device() == x.device(), ErrorKind::device, "rope: devices differ: table is on ",

@@ -231,9 +231,15 @@ std::vector<Refusal> file_refusals() {
       {"min_lr above", "learning_rate = 0.1\nmin_lr = 0.2", usage,
        "min_lr: got 0.2, expected at most learning_rate (0.1)"},
       {"unknown type", "dtype = \"float33\"", usage,
-       "t:1:1: dtype: got the string \"float33\", expected one of float32; did you mean float32?"},
-      {"bfloat16", "dtype = \"bfloat16\"", usage,
-       "t:1:1: dtype: bfloat16 is not available: not in this version on the CPU; use float32"},
+       "t:1:1: dtype: got the string \"float33\", expected one of float32, bfloat16; did "
+       "you mean float32?"},
+      {"float16", "dtype = \"float16\"", usage,
+       "t:1:1: dtype: float16 is not available: never trained in; use float32"},
+      {"no size", "memory_limit = \"16Gib/s\"", usage,
+       "t:1:1: memory_limit: got the string \"16Gib/s\", expected a size such as 16GiB, 900MiB, "
+       "1.5GB or 2000000000 (bytes)"},
+      {"nothing", "memory_limit = \"0GiB\"", usage,
+       "t:1:1: memory_limit: got the string \"0GiB\", expected a size such as"},
       {"cuda", "device = \"cuda\"", usage,
        "t:1:1: device: cuda is not available: this build has no CUDA; use auto or cpu"},
       {"misspelt coupling", "coupling = \"symplectic\"", usage,

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "runtime/allocator.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/random.h"
 #include "tests/runtime/errors.h"
@@ -171,6 +172,24 @@ TEST(GradientNorm, NamesTheFirstBadTensor) {
       EXPECT_EQ(norm.first_bad, "b");
     }
   }
+}
+
+// m and v are float32 at least; a narrow weight has a master copy: 2 + 4 + 4 + 4 bytes an element.
+TEST(AdamW, StateIsWideWhereTheWeightIsNarrow) {
+  const auto bytes_of = [](DType dtype) {
+    Parameters parameters;
+    parameters.add("w", Tensor::empty({256, 1024}, dtype, kMeta));
+    Allocator& meta = allocator(kMeta);
+    const std::size_t before = meta.stats().allocated;
+    AdamW optimizer(parameters.named, {});
+    EXPECT_EQ(optimizer.first_moment(0).dtype(), dtype == DType::f64 ? DType::f64 : DType::f32);
+    EXPECT_EQ(optimizer.second_moment(0).dtype(), optimizer.first_moment(0).dtype());
+    return (meta.stats().allocated - before) / (256 * 1024);
+  };
+  EXPECT_EQ(bytes_of(DType::f32), 8U);
+  EXPECT_EQ(bytes_of(DType::f64), 16U);
+  EXPECT_EQ(bytes_of(DType::bf16), 12U);
+  EXPECT_EQ(bytes_of(DType::f16), 12U);
 }
 
 TEST(GradientNorm, ClipScale) {

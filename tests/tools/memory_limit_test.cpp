@@ -1,0 +1,58 @@
+// --memory_limit of duet train: refused before the first step, with advice that is true.
+#include <sstream>
+
+#include "tests/tools/process.h"
+
+namespace duet::test {
+namespace {
+
+class MemoryLimitTest : public CommandTest {};
+
+TEST_F(MemoryLimitTest, ARunThatExceedsItIsRefusedWithASettingThatFits) {
+  const std::vector<std::string> wide = {"--n_embd",     "128", "--block_size",   "64",
+                                         "--batch_size", "16",  "--memory_limit", "10MiB",
+                                         "--max_iters",  "2"};
+  const auto before = snapshot(directory_);
+  const Ended refused = duet(training("run", wide));
+  EXPECT_EQ(refused.code, 3) << refused.err;
+  EXPECT_EQ(refused.out, "");
+  EXPECT_EQ(snapshot(directory_), before);
+  EXPECT_NE(refused.err.find("expected at most 10.0 MiB: memory_limit"), std::string::npos)
+      << refused.err;
+  const std::string head = "a setting that fits: ";
+  const std::size_t begin = refused.err.find(head);
+  ASSERT_NE(begin, std::string::npos) << refused.err;
+  std::istringstream advice(refused.err.substr(begin + head.size()));
+  std::vector<std::string> settings = wide;
+  for (std::string word; advice >> word && word.front() != '(';) settings.push_back(word);
+  ASSERT_EQ(settings.size(), wide.size() + 6) << refused.err;
+  const Ended ended = duet(training("run", settings));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_NE(ended.out.find("planned"), std::string::npos) << ended.out;
+}
+
+TEST_F(MemoryLimitTest, WhereNothingFitsTheModelIsTooLarge) {
+  const Ended weights = duet(training("run", {"--n_embd", "512", "--memory_limit", "10MiB"}));
+  EXPECT_EQ(weights.code, 3);
+  EXPECT_NE(weights.err.find("use a smaller model"), std::string::npos) << weights.err;
+  const Ended batch = duet(training("run", {"--memory_limit", "450KiB"}));
+  EXPECT_EQ(batch.code, 3);
+  EXPECT_NE(batch.err.find("no batch fits: --batch_size 1"), std::string::npos) << batch.err;
+  EXPECT_FALSE(fs::exists(directory_ / "run"));
+}
+
+TEST_F(MemoryLimitTest, NonsenseIsUsage) {
+  for (const char* text : {"much", "-1GiB", "10Mib/s", "0", "1e9"}) {
+    const Ended ended = duet(training("run", {"--memory_limit", text}));
+    EXPECT_EQ(ended.code, 2) << text;
+    EXPECT_NE(ended.err.find("expected a size such as 16GiB"), std::string::npos) << ended.err;
+  }
+  const Ended bfloat16 = duet(training("run", {"--dtype", "bfloat16"}));
+  EXPECT_EQ(bfloat16.code, 2);
+  EXPECT_NE(bfloat16.err.find("bfloat16 has no kernels on the CPU"), std::string::npos)
+      << bfloat16.err;
+  EXPECT_FALSE(fs::exists(directory_ / "run"));
+}
+
+}  // namespace
+}  // namespace duet::test

@@ -1,0 +1,200 @@
+// The memory plan: what is walked on meta is what a run takes, to the byte.
+#include "train/profile/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "models/enum_names.h"
+#include "runtime/allocator.h"
+#include "tests/runtime/errors.h"
+#include "tests/train/train_support.h"
+#include "train/bench.h"
+#include "train/trainer.h"
+
+namespace duet::test {
+namespace {
+
+constexpr CouplingKind kCouplings[] = {
+    CouplingKind::none,      CouplingKind::euler,
+    CouplingKind::leapfrog,  CouplingKind::symplectic_euler,
+    CouplingKind::uncoupled, CouplingKind::uncoupled_k,
+    CouplingKind::affine,    CouplingKind::hamiltonian_potential};
+constexpr RecomputeMode kRecomputeModes[] = {RecomputeMode::none, RecomputeMode::mlp,
+                                             RecomputeMode::attn, RecomputeMode::block};
+
+RunConfig run_of(const char* name) {
+  RunConfig run;
+  run.preset = name;
+  run.model = preset(name, preset_family(name));
+  run.threads = 1;
+  return run;
+}
+
+// The peak of real steps on the CPU, in bytes above what was live before.
+std::uint64_t measured(const RunConfig& run, int steps) {
+  Allocator& memory = allocator(kCpu);
+  const std::size_t before = memory.stats().allocated;
+  memory.reset_peak();
+  StepBench bench(run);
+  for (int i = 0; i < steps; ++i) bench.step();
+  return memory.stats().peak_allocated - before;
+}
+
+// A preset in all couplings, recompute modes, and 1 and 3 micro-batches.
+void expect_exact(RunConfig run, int steps) {
+  int cases = 0;
+  for (const CouplingKind coupling : kCouplings) {
+    for (const RecomputeMode recompute : kRecomputeModes) {
+      for (const std::int64_t micro_batches : {1, 3}) {
+        run.model.coupling = coupling;
+        run.model.recompute = recompute;
+        run.gradient_accumulation_steps = micro_batches;
+        EXPECT_EQ(plan_memory(run).step, measured(run, steps))
+            << run.preset << ", coupling " << enum_name(run.model.coupling) << ", recompute "
+            << enum_name(run.model.recompute) << ", " << run.gradient_accumulation_steps
+            << " micro-batches";
+        ++cases;
+      }
+    }
+  }
+  EXPECT_EQ(cases, 64);
+}
+
+TEST(Plan, OfTinyIsExact) {
+  RunConfig run = run_of("tiny");
+  run.batch_size = 12;
+  expect_exact(run, 3);
+}
+
+// Of a window that a step takes little time for: the weights are those of the preset.
+TEST(Plan, OfSmallIsExact) {
+  RunConfig run = run_of("small");
+  run.batch_size = 1;
+  run.model.block_size = 16;
+  expect_exact(run, 1);
+}
+
+TEST(Plan, OfNanoIsExact) {
+  RunConfig run = run_of("nano");
+  run.batch_size = 3;
+  expect_exact(run, 1);
+}
+
+// What the presets have not.
+TEST(Plan, OfOtherModelsIsExact) {
+  const RunConfig tiny = run_of("tiny");
+  const auto exact = [&](const char* what, auto&& change) {
+    RunConfig run = tiny;
+    run.batch_size = 5;
+    change(run);
+    for (const RecomputeMode recompute : kRecomputeModes) {
+      run.model.recompute = recompute;
+      EXPECT_EQ(plan_memory(run).step, measured(run, 2))
+          << what << ", recompute " << enum_name(run.model.recompute);
+    }
+  };
+  exact("dropout", [](RunConfig& r) { r.model.dropout = 0.1; });
+  exact("shared key heads", [](RunConfig& r) { r.model.n_kv_head = 1; });
+  exact("diff", [](RunConfig& r) { r.model.scoring = Scoring::diff; });
+  exact("diff_v2", [](RunConfig& r) { r.model.scoring = Scoring::diff_v2; });
+  exact("one net for all", [](RunConfig& r) { r.model.coupling_sharing = CouplingSharing::model; });
+  exact("some layers couple", [](RunConfig& r) { r.model.coupling_layers = {1}; });
+  exact("run back", [](RunConfig& r) {
+    r.model.coupling = CouplingKind::leapfrog;
+    r.model.coupling_run_back = true;
+  });
+  exact("a vocabulary that does not fit a chunk", [](RunConfig& r) { r.model.vocab_size = 9'001; });
+  exact("GELU", [](RunConfig& r) { r.model.activation = Activation::gelu; });
+}
+
+// From the first weight to the last evaluation.
+TEST(Plan, OfAWholeRunIsExact) {
+  const auto exact = [](const char* what, bool by_evaluation, auto&& change) {
+    SCOPED_TRACE(what);
+    const TempDirectory dir;
+    RunConfig run = tiny_run(dir);
+    run.max_iters = 4;
+    run.diagnostics = 0;
+    change(run);
+    Recorder reporter;
+    TrainContext context;
+    context.reporter = &reporter;
+    Allocator& memory = allocator(kCpu);
+    const std::size_t before = memory.stats().allocated;
+    memory.reset_peak();
+    train(run, context);
+    EXPECT_EQ(memory.stats().allocated, before);
+    ASSERT_EQ(reporter.starts.size(), 1U);
+    EXPECT_EQ(reporter.starts[0].planned_bytes, memory.stats().peak_allocated - before);
+    run.model = reporter.starts[0].model;
+    const MemoryPlan plan = plan_memory(run);
+    EXPECT_EQ(plan.peak(), reporter.starts[0].planned_bytes);
+    EXPECT_EQ(plan.evaluation > plan.step, by_evaluation);
+  };
+  exact("plain", false, [](RunConfig&) {});
+  exact("padding", false, [](RunConfig& r) { r.model.vocab_size = 300; });
+  exact("float64", false, [](RunConfig& r) { r.dtype = "float64"; });
+  exact("recall", false, [](RunConfig& r) {
+    r.task = TaskKind::mqar;
+    r.mqar_pairs = 2;
+    r.model.vocab_size = 256;
+  });
+  // The diagnostics of one sequence keep what recompute does not.
+  exact("measured by its diagnostics", true, [](RunConfig& r) {
+    write_bytes(r.data, std::string(8000, 'x'));
+    r.diagnostics = 2;
+    r.batch_size = 1;
+    r.model.recompute = RecomputeMode::block;
+    r.model.n_layer = 12;
+    r.model.block_size = 256;
+    r.model.d_ff = 4;
+    r.model.n_head = 1;
+    r.model.coupling = CouplingKind::none;
+  });
+}
+
+TEST(Plan, TakesNothingAndLeavesNothing) {
+  const RunConfig run = run_of("small");
+  const MemoryStats cpu = allocator(kCpu).stats();
+  const std::size_t live = allocator(kMeta).stats().allocated;
+  EXPECT_GT(plan_memory(run).step, 4U << 20);
+  EXPECT_EQ(allocator(kCpu).stats().allocations, cpu.allocations);
+  EXPECT_EQ(allocator(kMeta).stats().allocated, live);
+}
+
+// What cannot run here: weights, gradients and activations of two bytes, float32 moments and master
+// weights.
+TEST(Plan, AnswersForBfloat16) {
+  RunConfig run = run_of("455m");
+  run.batch_size = 64;
+  run.model.block_size = 1024;
+  run.dtype = "bfloat16";
+  const std::uint64_t half = plan_memory(run).step;
+  run.batch_size = 1;
+  run.model.block_size = 1;
+  Transformer model(run.model, DType::bf16, kMeta);
+  const auto n = static_cast<std::uint64_t>(count_parameters(model));
+  const std::uint64_t state = plan_memory(run).step;
+  EXPECT_GE(state, 16 * n);
+  EXPECT_LT(state, 17 * n);
+  EXPECT_GT(half, 5 * state);
+  run.dtype = "float32";
+  const std::uint64_t in_float32 = plan_memory(run).step;
+  EXPECT_GE(in_float32, 16 * n);
+  EXPECT_LT(in_float32, 17 * n);
+  run.dtype = "int8";
+  expect_in("dtype: got \"int8\"", error_of(ErrorKind::usage, [&] { plan_memory(run); }));
+}
+
+// An accumulation of many micro-batches is not walked one by one.
+TEST(Plan, OfManyMicroBatchesIsQuick) {
+  RunConfig run = run_of("tiny");
+  run.batch_size = 1;
+  run.gradient_accumulation_steps = 3;
+  const std::uint64_t three = plan_memory(run).step;
+  run.gradient_accumulation_steps = 65'536;
+  const std::uint64_t bytes_of_a_batch = 2 * 512;  // ids and targets of 64 tokens each
+  EXPECT_EQ(plan_memory(run).step, three + 65'533 * bytes_of_a_batch);
+}
+
+}  // namespace
+}  // namespace duet::test

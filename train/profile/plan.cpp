@@ -1,0 +1,81 @@
+#include "train/profile/plan.h"
+
+#include "models/transformer.h"
+#include "runtime/allocator.h"
+#include "runtime/memory_ops.h"
+#include "train/run_checks.h"
+#include "train/trainer.h"
+
+namespace duet {
+namespace {
+
+Tensor ids_of(const Shape& shape) { return Tensor::empty(shape, DType::i32, kMeta); }
+
+Batch batch_of(const RunConfig& config) {
+  const Shape shape{config.batch_size, config.model.block_size};
+  if (config.task == TaskKind::mqar) {
+    const std::int64_t counted = config.batch_size * config.mqar_pairs;
+    return {ids_of(shape), ids_of({counted}), counted, ids_of({counted})};
+  }
+  return {ids_of(shape), ids_of(shape), shape.numel()};
+}
+
+// Every micro-batch is there at once, but from the second on each leaves the memory as it found it:
+// a walk of two is a walk of all.
+void walk_step(Transformer& model, AdamW& optimizer, const RunConfig& config) {
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < config.gradient_accumulation_steps; ++i) {
+    batches.push_back(batch_of(config));
+  }
+  const std::vector<Batch> walked(
+      batches.begin(), batches.begin() + std::min<std::ptrdiff_t>(std::ssize(batches), 2));
+  train_step(model, optimizer, config, 0, config.learning_rate, walked);
+}
+
+// As train/evaluate.h and train/mqar.h do it.
+void walk_evaluation(const Transformer& model, const RunConfig& config) {
+  const NoGradGuard no_grad;
+  const Batch batch = batch_of(config);
+  if (config.task == TaskKind::mqar) {
+    model.logits_at(batch.ids, batch.rows);
+  } else {
+    model.loss(batch.ids, batch.targets);
+  }
+}
+
+// As train/diagnostics.h does it: one sequence at a time, a contiguous copy of one tensor at a
+// time.
+void walk_diagnostics(const Transformer& model, const RunConfig& config) {
+  if (config.diagnostics == 0 && config.model.scoring == Scoring::softmax) return;
+  const Tensor ids =
+      ids_of({std::max<std::int64_t>(1, config.diagnostics), config.model.block_size});
+  const ForwardCapture captured = model.capture(ids.slice_view(0, 0, 1));
+  for (const AttentionCapture& c : captured.attention) {
+    for (const Tensor& t : {c.q, c.k, c.lambda}) {
+      if (t.defined()) contiguous_copy(t);
+    }
+  }
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const RunConfig& config) {
+  Allocator& meta = allocator(kMeta);
+  const std::size_t before = meta.stats().allocated;
+  MemoryPlan plan;
+  {
+    meta.reset_peak();
+    Transformer model(config.model, planned_dtype(config), kMeta);
+    AdamW optimizer(named_tensors(model), adamw_options(config));
+    walk_step(model, optimizer, config);
+    plan.step = meta.stats().peak_allocated - before;
+    meta.reset_peak();
+    walk_evaluation(model, config);
+    walk_diagnostics(model, config);
+    plan.evaluation = meta.stats().peak_allocated - before;
+  }
+  meta.empty_cache();
+  return plan;
+}
+
+}  // namespace duet

@@ -1,0 +1,26 @@
+// What a run will hold at its peak, walked on meta before it takes any of it.
+//
+//   const MemoryPlan plan = plan_memory(config);
+//   if (plan.peak() > limit) ...
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "train/run_config.h"
+
+namespace duet {
+
+// Live bytes of our tensors, exact: on meta the same calls reach the same allocator.
+struct MemoryPlan {
+  std::uint64_t step = 0;        // peak of a training step: weights, moments and batches included
+  std::uint64_t evaluation = 0;  // the same of an evaluation and its diagnostics
+  std::uint64_t peak() const { return std::max(step, evaluation); }
+};
+
+// Needs neither the memory nor the device it speaks of, and takes milliseconds. Requires the sizes
+// that follow from the tokenizer (resolve_model). Kernels keep scratch for each thread, so the plan
+// is that of num_threads() threads. Throws Error(usage) for a dtype that there is not.
+MemoryPlan plan_memory(const RunConfig& config);
+
+}  // namespace duet
