@@ -20,7 +20,8 @@ enum class CouplingKind : std::uint8_t {
   symplectic_euler,
   uncoupled,
   uncoupled_k,
-  affine
+  affine,
+  hamiltonian_potential
 };
 enum class CouplingSharing : std::uint8_t { head, layer, model };
 enum class CouplingDtMode : std::uint8_t { raw, softplus, fixed };

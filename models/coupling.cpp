@@ -11,7 +11,8 @@ CouplingNetWeights::CouplingNetWeights(const ModelConfig& config, std::int64_t h
   const std::int64_t nets = config.coupling_sharing == CouplingSharing::layer ? 1 : heads;
   const bool affine = config.coupling == CouplingKind::affine;
   w1 = make_parameter("w1", affine ? Shape{nets, 2, h, d} : Shape{nets, h, d}, options);
-  w2 = make_parameter("w2", affine ? Shape{nets, 2, 2 * d, h} : Shape{nets, d, h}, options);
+  const std::int64_t outputs = config.coupling == CouplingKind::hamiltonian_potential ? 1 : d;
+  w2 = make_parameter("w2", affine ? Shape{nets, 2, 2 * d, h} : Shape{nets, outputs, h}, options);
 }
 
 Coupling::Coupling(const ModelConfig& config, std::int64_t heads, std::int64_t width,
@@ -62,6 +63,8 @@ std::array<Tensor, 2> Coupling::operator()(const Tensor& q, const Tensor& k) con
       return run(coupling_uncoupled_k);
     case CouplingKind::affine:
       return coupling_affine(q, k, net.w1, net.w2, options);
+    case CouplingKind::hamiltonian_potential:
+      return run(coupling_hamiltonian_potential);
   }
   throw Error(ErrorKind::internal, "coupling: not a kind");
 }

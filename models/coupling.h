@@ -10,7 +10,8 @@
 namespace duet {
 
 // The learned f(x) = w2 silu(w1 x): one net per key/value head, or one for all heads of a layer.
-// For affine, two such nets with outputs (s, t): index 0 moves k, index 1 moves q.
+// For affine, two such nets with outputs (s, t): index 0 moves k, index 1 moves q. For
+// hamiltonian_potential, its one output is the potential and f the force.
 struct CouplingNetWeights {
   CouplingNetWeights() = default;
   // For `heads` key heads of `width` numbers each, as attention has them.
@@ -22,7 +23,7 @@ struct CouplingNetWeights {
   }
 
   Parameter w1;  // [G, h, D], affine [G, 2, h, D]; undefined: no coupling
-  Parameter w2;  // [G, D, h], affine [G, 2, 2 D, h]
+  Parameter w2;  // [G, D, h], affine [G, 2, 2 D, h], hamiltonian_potential [G, 1, h]
 };
 
 struct Coupling {

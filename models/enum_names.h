@@ -35,14 +35,15 @@ template <>
 inline constexpr EnumTable<Scoring, 3> kEnumNames<Scoring>{
     {{Scoring::softmax, "softmax"}, {Scoring::diff, "diff"}, {Scoring::diff_v2, "diff_v2"}}};
 template <>
-inline constexpr EnumTable<CouplingKind, 7> kEnumNames<CouplingKind>{
+inline constexpr EnumTable<CouplingKind, 8> kEnumNames<CouplingKind>{
     {{CouplingKind::none, "none"},
      {CouplingKind::euler, "euler"},
      {CouplingKind::leapfrog, "leapfrog"},
      {CouplingKind::symplectic_euler, "symplectic-euler"},
      {CouplingKind::uncoupled, "uncoupled"},
      {CouplingKind::uncoupled_k, "uncoupled-k"},
-     {CouplingKind::affine, "affine"}}};
+     {CouplingKind::affine, "affine"},
+     {CouplingKind::hamiltonian_potential, "hamiltonian-potential"}}};
 template <>
 inline constexpr EnumTable<CouplingSharing, 3> kEnumNames<CouplingSharing>{
     {{CouplingSharing::head, "head"},

@@ -17,11 +17,14 @@ double flops_per_token(const ModelConfig& config, std::int64_t t) {
   const double mlp = c * f * (config.activation == Activation::swiglu ? 3 : 2);
   const auto hidden = static_cast<double>(config.coupling_hidden);
   // W1 and W2 at each evaluation of f, n or n + 1 of them; affine: two nets, each W1 and twice W2.
+  // The force of a potential is W1 and w2 forth, and back: as much, and one column.
   const auto steps = static_cast<double>(config.coupling_steps);
-  const double products = config.coupling == CouplingKind::affine     ? 6 * steps
-                          : config.coupling == CouplingKind::leapfrog ? 2 * (steps + 1)
-                                                                      : 2 * steps;
-  const double coupling = products * kv_heads * d * hidden;
+  const bool potential = config.coupling == CouplingKind::hamiltonian_potential;
+  const bool leapfrog = potential || config.coupling == CouplingKind::leapfrog;
+  const double products = config.coupling == CouplingKind::affine ? 6 * steps
+                          : leapfrog                              ? 2 * (steps + 1)
+                                                                  : 2 * steps;
+  const double coupling = products * kv_heads * (potential ? d + 1 : d) * hidden;
   // A token sees (T + 1) / 2 keys on average; q k^T and p v.
   const double value_width = config.scoring == Scoring::diff ? 2 * d : d;
   const double scores = q_heads * (d + value_width) * (static_cast<double>(t) + 1) / 2;

@@ -126,6 +126,14 @@ std::array<Tensor, 2> coupling_affine(const Tensor& q, const Tensor& k, const Te
                                       const Tensor& w2, const CouplingOptions& options = {});
 // [B, T, Hq, D], [B, T, Hkv, D], [G, 2, h, D], [G, 2, 2 D, h] -> the shapes of q and k
 
+// leapfrog with f(x) = -dU/dx of a learned potential U(x) = w2 silu(w1 x): symplectic. Composed of
+// the ops above by grad(..., {.create_graph = true}): saved bytes grow with n; no run_back.
+std::array<Tensor, 2> coupling_hamiltonian_potential(const Tensor& q, const Tensor& k,
+                                                     const Tensor& w1, const Tensor& w2,
+                                                     const Tensor& dt,
+                                                     const CouplingOptions& options = {});
+// [B, T, Hq, D], [B, T, Hkv, D], [G, h, D], [G, 1, h], [G] -> the shapes of q and k
+
 // --- Losses
 // ---------------------------------------------------------------------------------------
 struct CrossEntropyOptions {

@@ -94,6 +94,21 @@ def coupling_affine(q, k, w1, w2, steps=1):
     return q, k
 
 
+def coupling_potential(q, k, w1, w2, dt, steps=1):
+    """Leapfrog with f = -dU/dx, U(x) = w2 silu(w1 x), by torch's own double backward."""
+    group = q.shape[2] // k.shape[2]
+    dt = dt[:, None]
+
+    def force(x):
+        return -torch.autograd.grad(coupling_net(w1, w2, x).sum(), x, create_graph=True)[0]
+
+    for _ in range(steps):
+        k = k + dt / 2 * force(q.unflatten(2, (k.shape[2], group)).mean(3))
+        q = q + (dt * k).repeat_interleave(group, 2)
+        k = k + dt / 2 * force(q.unflatten(2, (k.shape[2], group)).mean(3))
+    return q, k
+
+
 def fixed_ids(n, modulus):
     """The integer inputs of the table: tests/ops builds the same ones."""
     return torch.tensor([(i * 7 + 3) % modulus for i in range(n)])
@@ -164,6 +179,12 @@ def op_entries():
         yield f"coupling_{kind}", inputs(2, 2, 4), f
         yield f"coupling_{kind}_gqa", inputs(4, 2, 4), f
         yield f"coupling_{kind}_steps3", inputs(2, 2, 4), partial(f, steps=3)
+    potential_pair = lambda hq, hk, h: [r(2, 5, hq, 8), r(2, 5, hk, 8), r(hk, h, 8, low=-1, high=1),
+                                        r(hk, 1, h, low=-1, high=1), r(hk, low=0.05, high=0.3)]
+    name = "coupling_hamiltonian_potential"
+    yield name, potential_pair(2, 2, 4), coupling_potential
+    yield f"{name}_gqa", potential_pair(4, 2, 4), coupling_potential
+    yield f"{name}_steps3", potential_pair(2, 2, 4), partial(coupling_potential, steps=3)
 
 
 def make_ops():

@@ -91,7 +91,7 @@ std::vector<ConfigKey> make_table() {
        true},
       {"coupling_steps", coupling, IntegerKey{at<&M::coupling_steps>(), 1, 64}, "updates n", true},
       {"coupling_hidden", coupling, IntegerKey{at<&M::coupling_hidden>(), 1, 65536},
-       "hidden width of f", true},
+       "hidden width of f, or of U", true},
       {"coupling_sharing", coupling, choice<&M::coupling_sharing>(), "who shares one f", true},
       {"coupling_dt", coupling, NumberKey{at<&M::coupling_dt>(), -100, 100},
        "step size, or its first value", true},

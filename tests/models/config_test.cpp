@@ -52,7 +52,10 @@ TEST(Config, EveryCouplingStatesItsParameters) {
     for (const CouplingKind kind : kCouplings) {
       c.coupling = kind;
       // Two nets with outputs s and t: (1 + 2) matrices each, and no dt.
-      const std::int64_t each = kind == CouplingKind::affine ? 3 * f : f + 1;
+      // A potential has one output.
+      const std::int64_t each = kind == CouplingKind::affine                  ? 3 * f
+                                : kind == CouplingKind::hamiltonian_potential ? f / 2 + 8 + 1
+                                                                              : f + 1;
       EXPECT_EQ(parameters(c) - plain, nets * each) << enum_name(kind);
     }
   }
@@ -107,7 +110,8 @@ TEST(Config, EnumWords) {
   expect_table_round_trips<Activation>("swiglu | gelu | gelu_tanh");
   expect_table_round_trips<Scoring>("softmax | diff | diff_v2");
   expect_table_round_trips<CouplingKind>(
-      "none | euler | leapfrog | symplectic-euler | uncoupled | uncoupled-k | affine");
+      "none | euler | leapfrog | symplectic-euler | uncoupled | uncoupled-k | affine | "
+      "hamiltonian-potential");
   expect_table_round_trips<CouplingSharing>("head | layer | model");
   expect_table_round_trips<CouplingDtMode>("raw | softplus | fixed");
   expect_table_round_trips<CouplingRope>("before | after");
@@ -169,6 +173,12 @@ TEST(Config, EveryRefusalNamesKeyValueAndAcceptedForm) {
        "leapfrog, symplectic-euler or affine"},
       {[](auto& c) {
          c.coupling_run_back = true;
+         c.coupling = CouplingKind::hamiltonian_potential;
+       },
+       "coupling_run_back: coupling hamiltonian-potential is not inverted: got true, expected "
+       "false, or coupling leapfrog, symplectic-euler or affine"},
+      {[](auto& c) {
+         c.coupling_run_back = true;
          c.coupling = CouplingKind::uncoupled_k;
        },
        "coupling_run_back: coupling uncoupled-k is not inverted: got true, expected false, or "
@@ -216,7 +226,9 @@ TEST(Config, FlopsAreThoseOfTheMatrixProducts) {
                                       {CouplingKind::symplectic_euler, 3.0},
                                       {CouplingKind::uncoupled, 3.0},
                                       {CouplingKind::uncoupled_k, 3.0},
-                                      {CouplingKind::affine, 9.0}}) {
+                                      {CouplingKind::affine, 9.0},
+                                      // four forces: w1, w2 and back, of 64 columns and one
+                                      {CouplingKind::hamiltonian_potential, 4.0 * 65 / 64}}) {
     coupled.coupling = kind;
     EXPECT_DOUBLE_EQ(flops_per_token(coupled, 512) - flops_per_token(c, 512),
                      6.0 * evaluations * 8'192)

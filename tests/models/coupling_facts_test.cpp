@@ -213,6 +213,12 @@ TEST(CouplingFacts, ShapesFollowTheSharing) {
   EXPECT_EQ(shape_of(CouplingSharing::head, "blocks.1.attn.coupling.w2"), (Shape{2, 2, 8, 3}));
   EXPECT_EQ(shape_of(CouplingSharing::layer, "blocks.1.attn.coupling.w1"), (Shape{1, 2, 3, 4}));
   EXPECT_EQ(shape_of(CouplingSharing::model, "coupling.w2"), (Shape{2, 2, 8, 3}));
+  c.coupling = CouplingKind::hamiltonian_potential;
+  EXPECT_EQ(shape_of(CouplingSharing::head, "blocks.1.attn.coupling.w1"), (Shape{2, 3, 4}));
+  EXPECT_EQ(shape_of(CouplingSharing::head, "blocks.1.attn.coupling.w2"), (Shape{2, 1, 3}));
+  EXPECT_EQ(shape_of(CouplingSharing::model, "coupling.w2"), (Shape{2, 1, 3}));
+  EXPECT_EQ(shape_of(CouplingSharing::head, "blocks.1.attn.coupling.dt"), (Shape{2}));
+  c.coupling = CouplingKind::affine;
   c.coupling_sharing = CouplingSharing::head;
   Transformer affine(c, DType::f32, kMeta);
   EXPECT_FALSE(weights(affine).contains("blocks.0.attn.coupling.dt"));
@@ -249,6 +255,7 @@ TEST(CouplingFacts, ASharedNetSumsTheGradientsOfItsLayers) {
 // back, they keep their outputs in the place of their inputs: as much.
 TEST(CouplingFacts, SavedBytesDoNotGrowWithTheSteps) {
   for (const CouplingKind kind : kCouplings) {
+    if (kind == CouplingKind::hamiltonian_potential) continue;  // composed: below
     const bool invertible = kind == CouplingKind::leapfrog ||
                             kind == CouplingKind::symplectic_euler || kind == CouplingKind::affine;
     std::vector<std::size_t> saved;
@@ -267,6 +274,43 @@ TEST(CouplingFacts, SavedBytesDoNotGrowWithTheSteps) {
     }
     EXPECT_EQ(saved, std::vector<std::size_t>(saved.size(), saved[0])) << enum_name(kind);
   }
+}
+
+// What is composed of ops keeps what each of them needs, once more with every step; recompute takes
+// it back.
+TEST(CouplingFacts, SavedBytesOfThePotentialGrowWithTheSteps) {
+  std::map<RecomputeMode, std::vector<std::size_t>> saved;
+  for (const RecomputeMode mode : {RecomputeMode::none, RecomputeMode::attn}) {
+    for (const std::int64_t steps : {1, 2, 3}) {
+      ModelConfig c = micro(Family::llama, CouplingKind::hamiltonian_potential);
+      c.coupling_steps = steps;
+      c.recompute = mode;
+      Transformer model(c);
+      model.initialize(1);
+      const std::size_t before = saved_bytes();
+      const Tensor loss = model.loss(make_ids(2, 8, 13), make_ids(2, 8, 13, 2));
+      saved[mode].push_back(saved_bytes() - before);
+    }
+  }
+  const std::vector<std::size_t>& none = saved[RecomputeMode::none];
+  EXPECT_GT(none[1], none[0]);
+  EXPECT_EQ(none[2] - none[1], none[1] - none[0]);
+  const std::vector<std::size_t>& again = saved[RecomputeMode::attn];
+  EXPECT_EQ(again, std::vector<std::size_t>(3, again[0]));
+  EXPECT_LT(again[0], none[0]);
+}
+
+// Without training the force still needs a graph of U; it must not outlive the call.
+TEST(CouplingFacts, ThePotentialKeepsNoGraphUnderNoGrad) {
+  Transformer model(micro(Family::llama, CouplingKind::hamiltonian_potential));
+  model.initialize(1);
+  const NoGradGuard no_grad;
+  const std::size_t before = saved_bytes();
+  const Tensor logits = model.logits(make_ids(1, 4, 13));
+  EXPECT_FALSE(grad_enabled());
+  EXPECT_FALSE(requires_grad(logits));
+  EXPECT_EQ(saved_bytes(), before);
+  for (const auto& [name, gradient] : gradients(model)) EXPECT_FALSE(gradient.defined()) << name;
 }
 
 // Running back restores the trajectory to rounding: the same gradients, near enough.

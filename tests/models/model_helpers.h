@@ -15,9 +15,13 @@
 
 namespace duet::test {
 
-inline constexpr CouplingKind kCouplings[] = {
-    CouplingKind::euler,     CouplingKind::leapfrog,    CouplingKind::symplectic_euler,
-    CouplingKind::uncoupled, CouplingKind::uncoupled_k, CouplingKind::affine};
+inline constexpr CouplingKind kCouplings[] = {CouplingKind::euler,
+                                              CouplingKind::leapfrog,
+                                              CouplingKind::symplectic_euler,
+                                              CouplingKind::uncoupled,
+                                              CouplingKind::uncoupled_k,
+                                              CouplingKind::affine,
+                                              CouplingKind::hamiltonian_potential};
 
 // 2 layers of width 16, heads of width 4, context 8, 13 ids: small enough to check every number.
 inline ModelConfig micro(Family family, CouplingKind coupling = CouplingKind::euler) {

@@ -58,6 +58,18 @@ struct Weights {
   std::size_t hidden, width;
 
   Numbers f(const Numbers& x) const { return net(w1, w2, hidden, width, x); }
+  // -dU/dx of U(x) = w2 silu(w1 x)
+  Numbers force(const Numbers& x) const {
+    const Numbers h = times(w1, hidden, x);
+    Numbers f(width);
+    for (std::size_t i = 0; i < hidden; ++i) {
+      const double s = 1 / (1 + std::exp(-h[i]));
+      for (std::size_t j = 0; j < width; ++j) {
+        f[j] -= w1[i * width + j] * s * (1 + h[i] * (1 - s)) * w2[i];
+      }
+    }
+    return f;
+  }
   // y = y exp(s) + t, s and t from x by net number `half`
   void affine(std::size_t half, const Numbers& x, Numbers& y) const {
     const Numbers out =
@@ -86,6 +98,11 @@ void symplectic_euler(const Weights& w, Pair& p) {
 }
 void uncoupled(const Weights& w, Pair& p) { p.move_queries(w.dt, w.f(p.mean())); }
 void uncoupled_k(const Weights& w, Pair& p) { p.move_key(w.dt, w.f(p.k)); }
+void hamiltonian_potential(const Weights& w, Pair& p) {
+  p.move_key(w.dt / 2, w.force(p.mean()));
+  p.move_queries(w.dt, p.k);
+  p.move_key(w.dt / 2, w.force(p.mean()));
+}
 void affine(const Weights& w, Pair& p) {
   w.affine(0, p.mean(), p.k);
   for (Numbers& query : p.q) w.affine(1, p.k, query);
@@ -169,6 +186,29 @@ OpCase step_row(const std::string& name, StepOp op, StepOracle step, const Sizes
   return row;
 }
 
+// Composed of ops: each keeps what it needs, so that the bytes grow with the steps.
+OpCase potential_row(const std::string& name, const Sizes& s) {
+  OpCase row = row_of(name, s, hamiltonian_potential);
+  const std::int64_t width = s.q.back();
+  row.inputs.insert(row.inputs.end(), {{s.nets, s.hidden, width}, {s.nets, 1, s.hidden}, {s.nets}});
+  const CouplingOptions options = s.options;
+  row.call = [options](const Tensors& in) {
+    const auto [q_out, k_out] =
+        coupling_hamiltonian_potential(in[0], in[1], in[2], in[3], in[4], options);
+    return Tensors{q_out, k_out};
+  };
+  row.bench = {{1, 512, 8, 64}, {1, 512, 8, 64}, {8, 32, 64}, {8, 1, 32}, {8}};
+  row.bench_flops = 2.0 * s.options.steps * 512 * 8 * 4 * 32 * 65;
+  const std::int64_t pairs = s.q[0] * s.q[1] * s.key_heads, key = pairs * width;
+  const std::int64_t w1 = s.nets * s.hidden * width, w2 = s.nets * s.hidden;
+  // x, w1 | h, the gradient at silu's output | that at h, w1 | dU = -1, w2
+  const std::int64_t force = key + w1 + 2 * pairs * s.hidden + pairs * s.hidden + w1 + pairs + w2;
+  const std::int64_t product = key + s.nets;  // with dt
+  const std::int64_t n = options.steps;
+  row.saved_bytes = ((n + 1) * (force + product) + n * product) * 4;
+  return row;
+}
+
 OpCase affine_row(const std::string& name, const Sizes& s) {
   OpCase row = row_of(name, s, affine);
   const std::int64_t width = s.q.back();
@@ -203,6 +243,7 @@ std::vector<OpCase> coupling_cases() {
       {"coupling_uncoupled", by_steps(coupling_uncoupled, uncoupled), false},
       {"coupling_uncoupled_k", by_steps(coupling_uncoupled_k, uncoupled_k), false},
       {"coupling_affine", affine_row, true},
+      {"coupling_hamiltonian_potential", potential_row, false},
   };
   std::vector<OpCase> rows;
   for (const Coupling& c : couplings) {

@@ -188,9 +188,10 @@ TEST(CouplingDeterminant, OfTheMapsThatAreNotReversible) {
   }
 }
 
-TEST(CouplingDeterminant, OneForTheSymplecticMapsNotForEuler) {
+TEST(CouplingDeterminant, OneForTheReversibleMapsNotForEuler) {
   for (const int steps : {1, 3}) {
-    for (const Map map : {Map::euler, Map::leapfrog, Map::symplectic_euler}) {
+    for (const Map map :
+         {Map::euler, Map::leapfrog, Map::symplectic_euler, Map::hamiltonian_potential}) {
       Tensors in = coupling_inputs(map, {1, 1, 1, 1, 6, 5, 1, 1}, DType::f64);
       in[4] = Tensor::full({1}, 0.7, DType::f64);
       const double log_det = log_determinant(map, in, steps);

@@ -11,17 +11,28 @@
 
 namespace duet::test {
 
-enum class Map { euler, leapfrog, symplectic_euler, uncoupled, uncoupled_k, affine };
-inline constexpr Map kMaps[] = {Map::euler,     Map::leapfrog,    Map::symplectic_euler,
-                                Map::uncoupled, Map::uncoupled_k, Map::affine};
+enum class Map {
+  euler,
+  leapfrog,
+  symplectic_euler,
+  uncoupled,
+  uncoupled_k,
+  affine,
+  hamiltonian_potential  // not fused: composed by autograd
+};
+inline constexpr Map kMaps[] = {
+    Map::euler,       Map::leapfrog, Map::symplectic_euler,     Map::uncoupled,
+    Map::uncoupled_k, Map::affine,   Map::hamiltonian_potential};
+inline constexpr Map kFusedMaps[] = {Map::euler,     Map::leapfrog,    Map::symplectic_euler,
+                                     Map::uncoupled, Map::uncoupled_k, Map::affine};
 inline constexpr Map kInvertibleMaps[] = {Map::leapfrog, Map::symplectic_euler, Map::affine};
 inline bool is_invertible(Map map) {
   return map == Map::leapfrog || map == Map::symplectic_euler || map == Map::affine;
 }
 
 inline std::string name_of(Map map) {
-  const char* names[] = {"euler",     "leapfrog",    "symplectic_euler",
-                         "uncoupled", "uncoupled_k", "affine"};
+  const char* names[] = {"euler",       "leapfrog", "symplectic_euler",     "uncoupled",
+                         "uncoupled_k", "affine",   "hamiltonian_potential"};
   return std::string("coupling_") + names[static_cast<int>(map)];
 }
 
@@ -31,7 +42,7 @@ struct CouplingSetup {
 };
 
 // q and k as views into one buffer [B, T, Hq + 2 Hkv, D], as the model has them; w1, w2, dt. affine
-// has wider w1 and w2, and no dt.
+// has wider w1 and w2, and no dt; the potential has one output.
 inline Tensors coupling_inputs(Map map, const CouplingSetup& s, DType dtype) {
   const Tensor qkv = convert(
       random_tensor({s.batch, s.time, s.query_heads + 2 * s.key_heads, s.width}, -1, 1, 1), dtype);
@@ -40,8 +51,9 @@ inline Tensors coupling_inputs(Map map, const CouplingSetup& s, DType dtype) {
   // affine multiplies: with larger weights four steps of it amplify rounding beyond any check.
   const double deep = affine ? 1 / std::sqrt(static_cast<double>(s.hidden)) : 1;
   const Shape w1 = affine ? Shape{s.nets, 2, s.hidden, s.width} : Shape{s.nets, s.hidden, s.width};
+  const std::int64_t outputs = map == Map::hamiltonian_potential ? 1 : s.width;
   const Shape w2 =
-      affine ? Shape{s.nets, 2, 2 * s.width, s.hidden} : Shape{s.nets, s.width, s.hidden};
+      affine ? Shape{s.nets, 2, 2 * s.width, s.hidden} : Shape{s.nets, outputs, s.hidden};
   Tensors in{qkv.slice_view(2, 0, s.query_heads),
              qkv.slice_view(2, s.query_heads, s.query_heads + s.key_heads),
              convert(random_tensor(w1, -2 * spread, 2 * spread, 2), dtype),
@@ -67,6 +79,8 @@ inline Tensors fused(Map map, const Tensors& in, int steps, bool run_back = fals
       return step(coupling_uncoupled);
     case Map::uncoupled_k:
       return step(coupling_uncoupled_k);
+    case Map::hamiltonian_potential:
+      return step(coupling_hamiltonian_potential);
     case Map::affine:
       break;
   }
@@ -111,6 +125,10 @@ class CompositeHead {
         return move_queries(f(mean_query()));
       case Map::uncoupled_k:
         return move_key(1, f(k));
+      case Map::hamiltonian_potential:
+        move_key(0.5, force(mean_query()));
+        move_queries(k);
+        return move_key(0.5, force(mean_query()));
       case Map::affine:
         const auto [s1, t1] = scale_and_shift(0, mean_query());
         k = add(mul(k, exp(s1)), t1);
@@ -132,6 +150,13 @@ class CompositeHead {
     return scale(total, 1.0 / static_cast<double>(q.size()));
   }
   Tensor f(const Tensor& x) const { return linear(silu(linear(x, matrix(w1_))), matrix(w2_)); }
+  // -dU/dx of U(x) = w2 silu(w1 x), by hand: -w1^T (silu'(h) * w2), h = w1 x.
+  Tensor force(const Tensor& x) const {
+    const Tensor h = linear(x, matrix(w1_)), s = sigmoid(h);
+    const Tensor one = Tensor::full({1}, 1, x.dtype());
+    const Tensor slope = mul(s, add(one, mul(h, sub(one, s))));
+    return scale(linear(mul(slope, matrix(w2_)), transpose(matrix(w1_), 0, 1)), -1);
+  }
   void move_key(double share, const Tensor& along) { k = add(k, scale(mul(along, dt_), share)); }
   void move_queries(const Tensor& along) {
     const Tensor displacement = mul(along, dt_);

@@ -238,7 +238,7 @@ std::vector<Refusal> file_refusals() {
        "t:1:1: device: cuda is not available: this build has no CUDA; use auto or cpu"},
       {"misspelt coupling", "coupling = \"symplectic\"", usage,
        "t:1:1: coupling: got the string \"symplectic\", expected one of none, euler, leapfrog, "
-       "symplectic-euler, uncoupled, uncoupled-k, affine"},
+       "symplectic-euler, uncoupled, uncoupled-k, affine, hamiltonian-potential"},
       {"odd heads", "scoring = \"diff\"\nn_head = 1", usage,
        "n_head: scoring diff pairs the heads: got n_head 1, expected an even number; or use "
        "scoring diff-v2"},

@@ -23,7 +23,7 @@ constexpr Scoring kScorings[] = {Scoring::softmax, Scoring::diff, Scoring::diff_
 constexpr CouplingKind kKinds[] = {CouplingKind::none,      CouplingKind::euler,
                                    CouplingKind::leapfrog,  CouplingKind::symplectic_euler,
                                    CouplingKind::uncoupled, CouplingKind::uncoupled_k,
-                                   CouplingKind::affine};
+                                   CouplingKind::affine,    CouplingKind::hamiltonian_potential};
 
 using Combination = std::tuple<CouplingKind, Scoring, Family, std::int64_t>;  // key heads
 
