@@ -15,23 +15,26 @@ function map() {
   }
   const segments = data.map.map((segment) => {
     const starts = [];
-    let at = 0, free = 0, gap = 0;
+    let at = 0, live = 0, free = 0, gap = 0;
     for (const block of segment.blocks) {
       starts.push(at);
       at += block[kBytes];
       if (block[kFree]) {
         free += block[kBytes];
         gap = Math.max(gap, block[kBytes]);
+      } else {
+        live += block[kBytes];
       }
     }
-    return {bytes: segment.bytes, blocks: segment.blocks, starts, free, gap};
+    return {bytes: segment.bytes, blocks: segment.blocks, starts, live, free, gap};
   });
   const all = sum(segments.map((s) => s.bytes)), free = sum(segments.map((s) => s.free));
+  const live = sum(segments.map((s) => s.live));
   const empty = sum(segments.filter((s) => s.free === s.bytes).map((s) => s.bytes));
   const widest = segments.reduce((a, s) => Math.max(a, s.bytes), 1);
   const gap = segments.reduce((a, s) => Math.max(a, s.gap), 0);
   byId("map-words").replaceChildren(
-    amount("strong", all - free, {id: "total-map-live"}), " live and ",
+    amount("strong", live, {id: "total-map-live"}), " live and ",
     amount("strong", free, {id: "total-map-free"}), " free in ",
     amount("strong", all, {id: "total-map"}),
     ` of ${count(segments.length)} segment${segments.length === 1 ? "" : "s"}: `,
