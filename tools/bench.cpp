@@ -18,6 +18,7 @@
 #include "tools/output.h"
 #include "train/config.h"
 #include "train/lab/statistics.h"
+#include "train/profile/recorder.h"
 #include "train/run_checks.h"
 #include "train/text.h"
 
@@ -46,12 +47,29 @@ struct Rounds {
   std::int64_t most_faults = 0;
 };
 
-Rounds measure(StepBench& bench, StepBench* against, Ceiling& ceiling, std::int64_t warmup,
+// One step as `duet profile` takes it.
+double profiled_seconds(StepBench& bench) {
+  StepRecorder record(kCpu);
+  record.begin_step();
+  StepHooks hooks;
+  hooks.on_phase = [&](StepPhase phase) { record.enter(phase); };
+  const double seconds = bench.step(hooks).seconds;
+  record.end_step();
+  return seconds;
+}
+
+struct Other {
+  std::unique_ptr<StepBench> bench;  // null: there is none
+  bool profiled = false;
+  double seconds() const { return profiled ? profiled_seconds(*bench) : bench->step().seconds; }
+};
+
+Rounds measure(StepBench& bench, const Other& against, Ceiling& ceiling, std::int64_t warmup,
                std::int64_t steps) {
   Rounds rounds;
   for (std::int64_t i = 0; i < warmup + steps; ++i) {
     const StepBench::Step step = bench.step();
-    const double other = against == nullptr ? 0 : against->step().seconds;
+    const double other = against.bench ? against.seconds() : 0;
     const double flops_rate = ceiling.flops_per_second();
     const double copy_rate = ceiling.bytes_per_second();
     if (i < warmup) continue;
@@ -59,7 +77,7 @@ Rounds measure(StepBench& bench, StepBench* against, Ceiling& ceiling, std::int6
     rounds.most_faults = std::max(rounds.most_faults, step.minor_faults);
     rounds.flops_rate.push_back(flops_rate);
     rounds.copy_rate.push_back(copy_rate);
-    if (against == nullptr) continue;
+    if (!against.bench) continue;
     rounds.against_seconds.push_back(other);
     rounds.ratios.push_back(step.seconds / other);
   }
@@ -76,6 +94,9 @@ int bench_train(const Arguments& arguments) {
   flags.integer("warmup", &warmup, 0, 1'000'000, "steps before them that do not");
   flags.text("against", &against_text, "\"KEY=VALUE ...\"",
              "a second model with these keys changed, one step of each in turn");
+  bool profiled = false;
+  flags.toggle("against-profiled", &profiled,
+               "a second model whose steps are recorded as duet profile does: what that costs");
   flags.text("json", &json_path, "FILE", "the figures, for programs");
   flags.positional(&request.file, "config.toml", /*required=*/false);
   flags.configuration(&request.flags);
@@ -84,16 +105,16 @@ int bench_train(const Arguments& arguments) {
   const RunConfig run = without_data(resolve_config(request).run);
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
   check_memory("bench", run);
-  std::unique_ptr<StepBench> against;
-  if (!against_text.empty()) {
+  Other against{nullptr, profiled};
+  if (!against_text.empty() || profiled) {
     for (Setting& setting : parse_settings(against_text)) request.flags.push_back(setting);
     const RunConfig other = without_data(resolve_config(request).run);
     check_memory("bench --against", other);
-    against = std::make_unique<StepBench>(other);
+    against.bench = std::make_unique<StepBench>(other);
   }
   StepBench bench(run);
   Ceiling ceiling(run.model, run.batch_size * run.model.block_size);
-  const Rounds rounds = measure(bench, against.get(), ceiling, warmup, steps);
+  const Rounds rounds = measure(bench, against, ceiling, warmup, steps);
 
   const std::uint64_t peak_rss = peak_resident_bytes();
   const double seconds = sample_median(rounds.seconds);
@@ -122,7 +143,8 @@ int bench_train(const Arguments& arguments) {
       flops_rate * 1e-9, format_bytes(static_cast<std::uint64_t>(bench.optimizer_bytes())),
       format_bytes(static_cast<std::uint64_t>(copy_rate)), floor / seconds * 100,
       format_bytes(peak_rss), rounds.most_faults);
-  if (against != nullptr) {
+  if (against.bench) {
+    if (profiled) against_text = against_text.empty() ? "profiled" : against_text + ", profiled";
     const auto [low, high] = std::minmax_element(rounds.ratios.begin(), rounds.ratios.end());
     out["against"] = against_text;
     out["against_step_ms"] = sample_median(rounds.against_seconds) * 1e3;
