@@ -35,7 +35,7 @@ TEST_F(MemoryLimitTest, WhereNothingFitsTheModelIsTooLarge) {
   const Ended weights = duet(training("run", {"--n_embd", "512", "--memory_limit", "10MiB"}));
   EXPECT_EQ(weights.code, 3);
   EXPECT_NE(weights.err.find("use a smaller model"), std::string::npos) << weights.err;
-  const Ended batch = duet(training("run", {"--memory_limit", "450KiB"}));
+  const Ended batch = duet(training("run", {"--memory_limit", "250KiB"}));
   EXPECT_EQ(batch.code, 3);
   EXPECT_NE(batch.err.find("no batch fits: --batch_size 1"), std::string::npos) << batch.err;
   EXPECT_FALSE(fs::exists(directory_ / "run"));
