@@ -103,7 +103,8 @@ std::string profile_json(const Profile& p) {
   }
   out["map"] = Json::array();
   for (const MapSegment& segment : p.map) out["map"].push_back(segment_json(segment));
-  return out.dump();
+  // A path is bytes: what is no UTF-8 is shown as U+FFFD.
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace duet
