@@ -239,7 +239,8 @@ std::vector<Refusal> file_refusals() {
        "t:1:1: memory_limit: got the string \"16Gib/s\", expected a size such as 16GiB, 900MiB, "
        "1.5GB or 2000000000 (bytes)"},
       {"nothing", "memory_limit = \"0GiB\"", usage,
-       "t:1:1: memory_limit: got the string \"0GiB\", expected a size such as"},
+       "t:1:1: memory_limit: got the string \"0GiB\", expected a size such as 16GiB, 900MiB, 1.5GB "
+       "or 2000000000 (bytes)"},
       {"cuda", "device = \"cuda\"", usage,
        "t:1:1: device: cuda is not available: this build has no CUDA; use auto or cpu"},
       {"misspelt coupling", "coupling = \"symplectic\"", usage,

@@ -75,7 +75,7 @@ TEST(Plan, OfSmallIsExact) {
 
 TEST(Plan, OfNanoIsExact) {
   RunConfig run = run_of("nano");
-  run.batch_size = 3;
+  run.batch_size = 2;
   expect_exact(run, 1);
 }
 
