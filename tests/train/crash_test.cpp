@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "tests/runtime/errors.h"
-#include "tests/train/checkpoint_support.h"
 #include "tests/runtime/faulty_disk.h"
+#include "tests/train/checkpoint_support.h"
 
 namespace duet::test {
 namespace {
