@@ -177,7 +177,7 @@ int run_op_check(const Arguments& arguments) {
   Bench speed;
   std::size_t rows = 0, faulty = 0;
   for (const Request& op : ops) {
-    write_out(fmt::format("{:<26}", op.op));
+    write_out(fmt::format("{:<30} ", op.op));
     const auto began = Clock::now();
     std::string faults;
     for (const OpCase& row : op.rows) {
