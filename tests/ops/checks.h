@@ -30,6 +30,10 @@ Tensors numeric_gradients(const OpCase& row, const Tensors& inputs, const Tensor
 // A second backward adds into the gradient that the leaf holds, in place.
 std::string check_accumulation(const OpCase& row);
 
+// Two calls on other inputs, then one backward through both: each gets the gradients of its own
+// inputs, which only Saved can know.
+std::string check_calls_apart(const OpCase& row);
+
 // --- second_order_checks.cpp
 // Whether every op of the row has second derivatives.
 bool offers_second_order(const OpCase& row);
@@ -48,10 +52,13 @@ std::string check_integers(const OpCase& row);
 std::string check_repeated_runs(const OpCase& row);
 // One NaN or infinity in an input reaches the elements that it reaches in the oracle, no others.
 std::string check_specials(const OpCase& row);
+// Inputs far from 0: f32 overflows nowhere on the way to an output or gradient that it could hold.
+std::string check_large_inputs(const OpCase& row);
 // Takes what the allocator holds in its cache, fills it with `value` and gives it back, so that
 // what is allocated next holds it.
 void fill_free_memory(double value);
-// Two runs, the second in memory full of NaN, give the same bits.
+// Two runs, the second in memory that is NaN before it is written and once it is freed, give the
+// same bits.
 std::string check_same_bits(const OpCase& row);
 // f64 outputs and gradients against the values that PyTorch gave (tests/golden/ops.safetensors).
 std::string check_golden(const OpCase& row);

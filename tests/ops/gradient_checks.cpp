@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "autograd/node.h"
@@ -53,10 +54,11 @@ double central_difference(const OpCase& row, Tensors inputs, const Tensors& cota
 }
 
 std::vector<Probe> central_differences(const OpCase& row, const Tensors& inputs,
-                                       const Tensors& cotangents) {
+                                       const Tensors& cotangents,
+                                       std::int64_t max_evaluations = kMaxEvaluations) {
   std::int64_t elements = 0;
   for (const Tensor& t : inputs) elements += t.numel();
-  const bool every_element = 2 * elements <= kMaxEvaluations;
+  const bool every_element = 2 * elements <= max_evaluations;
   std::vector<Probe> probes;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::int64_t n = every_element ? inputs[i].numel() : kDirections;
@@ -290,6 +292,41 @@ std::string check_accumulation(const OpCase& row) {
     std::string fault = compare(concat(row.name, ": gradient of input ", i, ", added to 0.5"),
                                 grad(leaves[i]), want, kSameInF64);
     if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
+std::string check_calls_apart(const OpCase& row) {
+  if (!row.differentiable) return "";
+  constexpr std::size_t kCalls = 2;
+  std::array<Tensors, kCalls> leaves;
+  Tensors outputs, cotangents, want;
+  for (std::size_t n = 0; n < kCalls; ++n) {
+    const Tensors inputs = random_inputs(row, 41 + n);
+    const Tensors own = random_cotangents(row, inputs, 43 + n);
+    cotangents.insert(cotangents.end(), own.begin(), own.end());
+    for (const Tensor& t : inputs) {
+      leaves[n].push_back(t.detach());
+      set_requires_grad(leaves[n].back());
+    }
+    const Tensors alone = run(row, inputs, own).grads;
+    want.insert(want.end(), alone.begin(), alone.end());
+    // Right alone as well: what the first call of all left behind is no longer that of this one.
+    std::string fault =
+        compare_probes(row, central_differences(row, inputs, own, /*max_evaluations=*/0), alone);
+    if (!fault.empty()) return concat(fault, ", on other inputs than in the first calls");
+  }
+  for (const Tensors& in : leaves) {
+    for (Tensor& y : row.call(in)) outputs.push_back(std::move(y));
+  }
+  backward(weighted_sum(outputs, cotangents));
+  for (std::size_t n = 0; n < kCalls; ++n) {
+    for (std::size_t i = 0; i < leaves[n].size(); ++i) {
+      std::string fault = compare(
+          concat(row.name, ": two calls, then one backward: call ", n, ": gradient of input ", i),
+          grad(leaves[n][i]), want[n * leaves[n].size() + i], kSameInF64);
+      if (!fault.empty()) return fault;
+    }
   }
   return "";
 }

@@ -39,6 +39,10 @@ struct OpCase {
   bool differentiable = true;      // outputs have a gradient
   bool broadcasts = false;         // two inputs of the same shape, either may be the smaller one
   Specials specials = Specials::all;
+  // The check of large inputs scales them so far, or less where the oracle or a gradient grows
+  // beyond 1e15 or ends. What is lowered here says why.
+  double large = 100;
+  std::string large_why;
   // `duet op check` times the first row of an op that says with which inputs.
   std::vector<Shape> bench;
   double bench_flops = 0;  // of one forward on them; 0: bound by memory

@@ -28,6 +28,8 @@ TEST_P(Ops, Accumulation) { EXPECT_EQ(check_accumulation(GetParam()), ""); }
 TEST_P(Ops, Oracle) { EXPECT_EQ(check_oracle(GetParam()), ""); }
 TEST_P(Ops, Integers) { EXPECT_EQ(check_integers(GetParam()), ""); }
 TEST_P(Ops, SameBits) { EXPECT_EQ(check_same_bits(GetParam()), ""); }
+TEST_P(Ops, CallsApart) { EXPECT_EQ(check_calls_apart(GetParam()), ""); }
+TEST_P(Ops, LargeInputs) { EXPECT_EQ(check_large_inputs(GetParam()), ""); }
 TEST_P(Ops, Golden) { EXPECT_EQ(check_golden(GetParam()), ""); }
 TEST_P(Ops, SavedBytes) { EXPECT_EQ(check_saved_bytes(GetParam()), ""); }
 TEST_P(Ops, Strides) { EXPECT_EQ(check_strides(GetParam()), ""); }

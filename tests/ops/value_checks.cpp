@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -13,6 +14,10 @@ namespace {
 
 constexpr Tolerance kF64Oracle{1e-10, 1e-12};
 constexpr Tolerance kGolden{1e-10, 1e-10};
+constexpr double kLarge = 100;  // exp(100) is beyond f32
+constexpr double kMost = 1e15;  // results beyond grow by themselves; f32 may not hold their squares
+constexpr double kRough = 0.1;
+constexpr double kRounding = 1e-6;  // of products of two inputs in f32, where a gradient is 0
 
 constexpr const char* kGoldenFile = DUET_SOURCE_DIR "/tests/golden/ops.safetensors";
 
@@ -29,6 +34,46 @@ Tensors golden_tensors(const std::string& entry, const char* kind) {
     if (golden_file().find(name) == nullptr) return found;
     found.push_back(golden_file().load(name));
   }
+}
+
+// The largest |element|; NaN if one is NaN.
+double largest(const Tensors& tensors) {
+  double most = 0;
+  for (const Tensor& t : tensors) {
+    if (!t.defined()) continue;
+    for (const double v : values(t)) {
+      if (std::isnan(v)) return v;
+      most = std::max(most, std::abs(v));
+    }
+  }
+  return most;
+}
+
+// The row's inputs moved out to `bound`, as values that float holds exactly. The ends of the range
+// are among them: where a result overflows is at one or the other.
+Tensors large_inputs(const OpCase& row, double bound) {
+  const double factor = bound / std::max(std::abs(row.low), std::abs(row.high));
+  Tensors inputs = random_inputs(row, 51);
+  for (Tensor& t : inputs) {
+    double* x = t.mutable_data<double>();
+    for (std::int64_t i = 0; i < t.numel(); ++i) x[i] *= factor;
+    if (t.numel() > 0) {
+      *std::min_element(x, x + t.numel()) = row.low * factor;
+      *std::max_element(x, x + t.numel()) = row.high * factor;
+    }
+  }
+  return convert(convert(inputs, DType::f32), DType::f64);
+}
+
+// Beside the largest element: rounding is not in question.
+std::string compare_roughly(const std::string& what, const Tensors& got, const Tensors& want,
+                            double atol) {
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    std::string fault =
+        compare(concat(what, i), got[i], want[i], {kRough, atol + kRough * largest({want[i]})});
+    if (!fault.empty()) return fault;
+  }
+  return "";
 }
 
 }  // namespace
@@ -82,10 +127,12 @@ std::string check_same_bits(const OpCase& row) {
     const Tensors exact = random_inputs(row);
     const Tensors inputs = convert(exact, dtype);
     const Tensors cotangents = convert(random_cotangents(row, exact), dtype);
-    allocator(kCpu).empty_cache();  // what the first run gives back is what the second one gets
-    const Result first = run(row, inputs, cotangents);
-    fill_free_memory(std::nan(""));
-    const Result second = run(row, inputs, cotangents);
+    const auto run_in = [&](bool poison) {
+      const Poison memory(poison);
+      if (!poison) fill_free_memory(1.25);
+      return run(row, inputs, cotangents);
+    };
+    const Result first = run_in(false), second = run_in(true);
     std::string fault = compare_bits(
         concat(row.name, ", second run, in memory full of NaN (", dtype, ")"), second, first);
     if (!fault.empty()) return fault;
@@ -128,6 +175,32 @@ std::string check_specials(const OpCase& row) {
       }
       if (!fault.empty()) return fault;
     }
+  }
+  return "";
+}
+
+std::string check_large_inputs(const OpCase& row) {
+  if (row.large < kLarge && row.large_why.empty()) {
+    return concat(row.name, ": the row lowers large to ", row.large,
+                  " and does not say why in large_why");
+  }
+  const double range = std::max(std::abs(row.low), std::abs(row.high));
+  for (double bound = row.large; bound > range; bound /= 2) {
+    const Tensors inputs = large_inputs(row, bound), want = row.oracle(inputs);
+    if (!(largest(want) < kMost)) continue;  // it grows, or is not defined so far out
+    const Tensors cotangents = random_cotangents(row, inputs);
+    const Result in_f64 = run(row, inputs, cotangents);
+    const std::string what = concat(row.name, " on inputs up to ", bound);
+    std::string fault = compare_roughly(what + ", f64: output ", in_f64.outputs, want, row.atol);
+    if (!fault.empty()) return fault;
+    const double steepest = largest(in_f64.grads);
+    if (!std::isfinite(steepest)) return concat(what, ", f64: a gradient is ", steepest);
+    if (steepest >= kMost) continue;
+    const Result in_f32 = run(row, convert(inputs, DType::f32), convert(cotangents, DType::f32));
+    fault = compare_roughly(what + ", f32: output ", in_f32.outputs, want, row.atol);
+    if (!fault.empty()) return fault;
+    return compare_roughly(what + ", f32: gradient of input ", in_f32.grads, in_f64.grads,
+                           row.grad_atol + kRounding * bound * bound);
   }
   return "";
 }
