@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
+#include <string>
 
 #include "runtime/error.h"
 #include "runtime/file_system.h"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr std::int64_t kMaxSource = 1 << 20;
 constexpr std::size_t kMaxName = 40;
+constexpr std::size_t kMaxSays = 90;  // with "// " in a line of 100 columns
+constexpr const char* kSaysNothing = "What it computes, in one line.";
 constexpr const char* kOps = "ops/ops.h";
 constexpr const char* kTable = "tests/ops/op_cases.h";
 
@@ -42,6 +45,14 @@ constexpr std::array kKeywords{
     "wchar_t",      "while",       "xor",           "xor_eq",       "char8_t",
     "char16_t",     "char32_t",    "std",           "duet",         "reinterpret_cast"};
 
+// Lower-case macros of the compiler and of the headers that sources of the project include.
+constexpr std::array kMacros{"alloca",  "assert",  "be16toh",  "be32toh",   "be64toh", "errno",
+                             "htobe16", "htobe32", "htobe64",  "htole16",   "htole32", "htole64",
+                             "i386",    "le16toh", "le32toh",  "le64toh",   "linux",   "major",
+                             "makedev", "minor",   "offsetof", "stderr",    "stdin",   "stdout",
+                             "setjmp",  "strdupa", "strndupa", "sigsetjmp", "unix",    "va_arg",
+                             "va_copy", "va_end",  "va_start"};
+
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 std::string without_comments(const std::string& text) {
@@ -53,9 +64,12 @@ std::string without_comments(const std::string& text) {
   return out;
 }
 
-// Whether a header declares `word` as a function, or `type` as a type, that a new one would meet.
-bool declares(const std::string& header, const std::string& word, const std::string& type) {
-  const std::string text = without_comments(header);
+// Whether a file declares `word` as a function, or `type` as a type, that a new one would meet. One
+// of dual numbers meets none; where no skeleton includes it, only one of tensors does: a call would
+// fit both.
+bool declares(const std::string& source, bool included, const std::string& word,
+              const std::string& type) {
+  const std::string text = without_comments(source);
   const auto whole = [&](std::size_t at, std::size_t size) {
     return (at == 0 || !is_word(text[at - 1])) &&
            (at + size == text.size() || !is_word(text[at + size]));
@@ -67,9 +81,14 @@ bool declares(const std::string& header, const std::string& word, const std::str
     const std::size_t line = text.rfind('\n', at) + 1;  // npos + 1 = 0
     if (whole(at, word.size()) && !qualified && at > line && text[line] != ' ' &&
         text[at + word.size()] == '(') {
-      return true;
+      const std::string first = text.substr(at + word.size() + 1, 12);
+      if (included ? !first.starts_with("Dual<")
+                   : first.starts_with("const Tensor") || first.starts_with("Tensor ")) {
+        return true;
+      }
     }
   }
+  if (!included) return false;
   for (const char* kind : {"struct ", "class ", "using ", "enum class "}) {
     const std::string wanted = kind + type;
     for (std::size_t at = text.find(wanted); at != std::string::npos;
@@ -90,6 +109,25 @@ std::string camel_case(const std::string& name) {
   return out;
 }
 
+void check_says(const std::string& says) {
+  bool one_line = !says.empty() && says.back() != '\\';  // it would go on in the next line
+  for (const char c : says) one_line = one_line && static_cast<unsigned char>(c) >= ' ';
+  check(one_line && says.size() <= kMaxSays, ErrorKind::usage, "duet op new: --says: got ",
+        in_quotes(says), ", expected one line of 1 to ", kMaxSays,
+        " characters that does not end in \\, like \"c tanh(x / c), c learnable\"");
+}
+
+// What to type before `command` so that it runs in the source tree.
+std::string there(const std::string& root) {
+  std::error_code failed;
+  if (std::filesystem::equivalent(root, std::filesystem::current_path(failed), failed)) return "";
+  const auto plain = [](char c) { return is_word(c) || c == '/' || c == '.' || c == '-'; };
+  if (std::all_of(root.begin(), root.end(), plain)) return concat("cd ", root, " && ");
+  std::string quoted;
+  for (const char c : root) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return concat("cd '", quoted, "' && ");
+}
+
 void check_name(const std::string& name) {
   bool ok = !name.empty() && name.front() >= 'a' && name.front() <= 'z' && name.back() != '_';
   for (std::size_t i = 0; i < name.size(); ++i) {
@@ -101,6 +139,11 @@ void check_name(const std::string& name) {
         ", expected lower-case words like log_sum_exp");
   check(name.size() <= kMaxName, ErrorKind::usage, "duet op new: the name is too long: got ",
         name.size(), " characters, expected at most ", kMaxName);
+  for (const char* word : kMacros) {
+    check(name != word, ErrorKind::usage, "duet op new: the name is taken by the C library: got ",
+          in_quotes(name), ", which is a macro in its headers, or with GNU extensions; try ", name,
+          "_op");
+  }
   for (const char* word : kKeywords) {
     check(name != word, ErrorKind::usage, "duet op new: the name is taken by C++: got ",
           in_quotes(name), ", expected one that may be a function's; try ", name, "_op");
@@ -138,15 +181,20 @@ void check_free(const std::string& root, const std::string& name) {
                                   "ops/" + name, "tests/ops/" + name + "_cases.cpp"}) {
     check(files.type(concat(root, "/", path)) == FileType::missing, ErrorKind::usage,
           "duet op new: the op exists: got ", in_quotes(name), ", but there is ", path,
-          "; choose another name, nothing was written");
+          "; choose another name, or, if it is left over, delete it and the op's lines in ", kOps,
+          " and ", kTable, "; nothing was written");
   }
-  for (const char* room : {"runtime", "autograd", "ops"}) {
+  for (const std::string room :
+       {"runtime", "autograd", "ops", "models", "train", "tools", "tests"}) {
+    const bool included = room == "runtime" || room == "autograd" || room == "ops";
     if (!files.is_directory(root + "/" + room)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root + "/" + room)) {
-      if (entry.path().extension() != ".h") continue;
-      check(!declares(files.read_file(entry.path().string(), kMaxSource), name, camel_case(name)),
-            ErrorKind::usage, "duet op new: the name is taken: got ", in_quotes(name),
-            ", which is declared in ", std::filesystem::relative(entry.path(), root).string(),
+      const std::string kind = entry.path().extension().string();
+      if (kind != ".h" && kind != ".cpp" && kind != ".cu") continue;
+      const std::string text = files.read_file(entry.path().string(), kMaxSource);
+      check(!declares(text, included && kind == ".h", name, camel_case(name)), ErrorKind::usage,
+            "duet op new: the name is taken: got ", in_quotes(name), ", which is declared in ",
+            std::filesystem::relative(entry.path(), root).string(),
             "; choose another name, nothing was written");
     }
   }
@@ -215,11 +263,13 @@ void write_all(const std::string& root, const std::vector<Change>& changes) {
 }
 
 std::vector<Change> skeleton(const std::string& root, const std::string& name, bool kernels,
-                             bool two) {
+                             bool two, const std::string& says) {
   const std::string type = camel_case(name);
-  const auto filled = [&](std::string_view form) { return fill_template(form, name, type); };
+  const auto filled = [&](std::string_view form) { return fill_template(form, name, type, says); };
   const auto changed = [&](const std::string& path, auto&&... edits) {
     const std::string before = file_system().read_file(root + "/" + path, kMaxSource);
+    check(before.find("\r\n") == std::string::npos, ErrorKind::file, path,
+          " has CRLF line ends; convert it (sed -i 's/\\r$//' ", path, "), nothing was written");
     std::string text = before;
     ((text = edits(path, text)), ...);
     return Change{path, text, before};
@@ -253,7 +303,7 @@ std::vector<Change> skeleton(const std::string& root, const std::string& name, b
 }  // namespace
 
 int run_op_new(const Arguments& arguments) {
-  std::string name, root;
+  std::string name, root, says = kSaysNothing;
   bool pointwise = false, kernels = false;
   std::int64_t inputs = 1;
   Flags flags("duet op new", "NAME --pointwise | --kernels",
@@ -262,6 +312,7 @@ int run_op_new(const Arguments& arguments) {
   flags.toggle("pointwise", &pointwise, "one file: a scalar function and its derivative");
   flags.toggle("kernels", &kernels, "a folder: forward, backward and CPU kernels, row by row");
   flags.integer("inputs", &inputs, 1, 2, "of --pointwise: 2 take two operands that broadcast");
+  flags.text("says", &says, "TEXT", "what it computes, in one line: the comment in ops/ops.h");
   flags.text("root", &root, "DIR", "the source tree; default: this directory or one above");
   if (!flags.parse(arguments)) return 0;
   check(pointwise != kernels, ErrorKind::usage, "duet op new: got ",
@@ -271,9 +322,10 @@ int run_op_new(const Arguments& arguments) {
         "duet op new: --inputs is for --pointwise: got it with --kernels; change the signature in "
         "the skeleton instead");
   check_name(name);
+  check_says(says);
   root = source_root(root);
   check_free(root, name);
-  const std::vector<Change> changes = skeleton(root, name, kernels, inputs == 2);
+  const std::vector<Change> changes = skeleton(root, name, kernels, inputs == 2, says);
   write_all(root, changes);
 
   std::string out;
@@ -286,8 +338,12 @@ int run_op_new(const Arguments& arguments) {
                     : concat("f and df in ops/pointwise/", name, ".cu");
   out += concat("\nfill in  ", maths, "; delete the line that throws\n",
                 "         the oracle in tests/ops/", name, "_cases.cpp\n",
-                "         what it computes, in ", kOps, "\n",
-                "then     cmake --build build --target duet && build/duet op check ", name, "\n");
+                says == kSaysNothing
+                    ? concat("         what it computes, in ", kOps,
+                             ", before the first build: nearly every file includes it\n")
+                    : std::string(),
+                "then     ", there(root),
+                "cmake --build build --target duet && build/duet op check ", name, "\n");
   write_out(out);
   return 0;
 }

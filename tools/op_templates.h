@@ -1,41 +1,47 @@
-// What `duet op new` writes. @name@ becomes the op's name, @Name@ the type's. Every skeleton
-// compiles; the op and its oracle throw until their maths is written.
+// What `duet op new` writes. @name@ becomes the op's name, @Name@ the type's, @says@ what it
+// computes. Every skeleton compiles; the op and its oracle throw until their maths is written.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace duet {
 
 inline std::string fill_template(std::string_view form, std::string_view name,
-                                 std::string_view type) {
-  constexpr std::string_view kName = "@name@", kType = "@Name@";
+                                 std::string_view type, std::string_view says) {
+  const std::pair<std::string_view, std::string_view> places[] = {
+      {"@name@", name}, {"@Name@", type}, {"@says@", says}};
   std::string out;
   for (std::size_t i = 0; i < form.size();) {
-    const bool is_name = form.substr(i, kName.size()) == kName;
-    if (is_name || form.substr(i, kType.size()) == kType) {
-      out += is_name ? name : type;
-      i += kName.size();
-    } else {
+    const auto* place = std::find_if(std::begin(places), std::end(places), [&](const auto& p) {
+      return form.substr(i, p.first.size()) == p.first;
+    });
+    if (place == std::end(places)) {
       out += form[i++];
+    } else {
+      out += place->second;
+      i += place->first.size();
     }
   }
   return out;
 }
 
 // --- ops/ops.h
-inline constexpr std::string_view kUnaryLine = R"(// What it computes, in one line.
+inline constexpr std::string_view kUnaryLine = R"(// @says@
 Tensor @name@(const Tensor& x);  // [*] -> [*]
 )";
-inline constexpr std::string_view kBinaryLine = R"(// What it computes, in one line.
+inline constexpr std::string_view kBinaryLine = R"(// @says@
 Tensor @name@(const Tensor& a, const Tensor& b);  // [*], [*] -> [*], broadcasting
 )";
-inline constexpr std::string_view kRowsLine = R"(// What it computes, in one line.
+inline constexpr std::string_view kRowsLine = R"(// @says@
 Tensor @name@(const Tensor& x);  // [*, C] -> [*, C]
 )";
 
 // --- ops/pointwise/NAME.cu
-inline constexpr std::string_view kUnary = R"(// @name@(x): what it computes, in one line.
+inline constexpr std::string_view kUnary = R"(// @name@(x): @says@
 #include "ops/ops.h"
 #include "ops/pointwise/pointwise.h"
 
@@ -71,7 +77,7 @@ Tensor @name@(const Tensor& x) {
 }  // namespace duet
 )";
 
-inline constexpr std::string_view kBinary = R"(// @name@(a, b): what it computes, in one line.
+inline constexpr std::string_view kBinary = R"(// @name@(a, b): @says@
 #include "ops/ops.h"
 #include "ops/pointwise/pointwise_binary.h"
 

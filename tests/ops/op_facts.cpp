@@ -68,7 +68,8 @@ std::string op_of(const OpCase& row) {
     if (begins && op.size() > best.size()) best = op;
   }
   check(!best.empty(), ErrorKind::internal, "op table: row ", row.name,
-        " begins with no op of ops/ops.h; name it after its op");
+        " begins with no op of ops/ops.h; name it after its op (the list is taken from ops.h when "
+        "CMake runs)");
   return best;
 }
 

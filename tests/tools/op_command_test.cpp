@@ -69,11 +69,20 @@ TEST_F(OpCommandTest, OneOpOrOneRowWithOtherInputsAndItsSpeed) {
   EXPECT_TRUE(has(line_of(op.out, "silu"), " 3 rows")) << op.out;
   EXPECT_TRUE(has(line_of(op.out, "silu"), " % of a copy")) << op.out;
   EXPECT_TRUE(has(op.out, "this machine now: a product ")) << op.out;
+  EXPECT_TRUE(has(line_of(op.out, "silu"), " % of a copy of the same size (")) << op.out;
+  EXPECT_FALSE(has(op.out, "no second gradient")) << op.out;
+  EXPECT_TRUE(has(op.out, "\n1 op, 3 rows, ")) << op.out;
   const Ended view = duet({"op", "check", "slice"});
-  EXPECT_TRUE(has(line_of(view.out, "slice"), " % of a copy; a view made in ")) << view.out;
+  EXPECT_TRUE(has(line_of(view.out, "slice"), " GB/s); a view made in ")) << view.out;
   const Ended row = duet({"op", "check", "silu_odd", "--no-bench"});
   EXPECT_EQ(row.code, 0) << row.out << row.err;
-  EXPECT_TRUE(has(line_of(row.out, "silu"), " 1 rows")) << row.out;
+  EXPECT_TRUE(has(line_of(row.out, "silu"), " 1 row ")) << row.out;
+  // The first row has the name of its op.
+  const Ended first = duet({"op", "check", "--row", "silu", "--no-bench"});
+  EXPECT_EQ(first.code, 0) << first.out << first.err;
+  EXPECT_TRUE(has(first.out, "\n1 op, 1 row, ")) << first.out;
+  const Ended lacks = duet({"op", "check", "--row", "cross_entropy", "--no-bench"});
+  EXPECT_TRUE(has(line_of(lacks.out, "cross_entropy"), " no second gradient")) << lacks.out;
 }
 
 TEST_F(OpCommandTest, MisuseIsRefused) {
@@ -85,6 +94,8 @@ TEST_F(OpCommandTest, MisuseIsRefused) {
     EXPECT_EQ(ended.err, "error: " + message + "\n");
   };
   refused({"op", "check", "slu"}, 2, "duet op check: no such op: got \"slu\"; did you mean silu?");
+  refused({"op", "check", "--row", "silu_od"}, 2,
+          "--row: no such row: got \"silu_od\"; did you mean silu_odd?");
   refused({"op", "check", "silu", "--device", "tpu"}, 2, "--device: got \"tpu\", expected cpu");
   refused({"op", "check", "silu", "--device", "cuda"}, 1,
           "duet op check: no cuda kernels in this build; run with --device cpu");

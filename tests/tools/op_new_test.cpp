@@ -74,6 +74,33 @@ TEST_F(OpNewTest, PointwiseIsOneFileOneLineOneRow) {
   EXPECT_NE(read_all(tree_ / files[1]).find("struct SoftCap {"), std::string::npos);
 }
 
+TEST_F(OpNewTest, SaysWhatTheOpComputes) {
+  const std::string says = "c tanh(x / c), c learnable";
+  const Ended said = op_new({"soft_cap", "--pointwise", "--inputs", "2", "--says", says});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(said.out.find("what it computes"), std::string::npos) << said.out;
+  EXPECT_NE(read_all(tree_ / "ops/ops.h").find("// " + says + "\nTensor soft_cap(const Tensor& a,"),
+            std::string::npos);
+  EXPECT_EQ(read_all(tree_ / "ops/pointwise/soft_cap.cu").rfind("// soft_cap(a, b): " + says, 0),
+            0U);
+  const Ended unsaid = op_new({"one", "--kernels"});
+  EXPECT_NE(unsaid.out.find("what it computes, in ops/ops.h, before the first build"),
+            std::string::npos)
+      << unsaid.out;
+  for (const std::string& bad :
+       {std::string(), std::string("a\nb"), std::string("ends in \\"), std::string(91, 'a')}) {
+    refuse({"two", "--pointwise", "--says", bad}, {"--says: got ", "expected one line"});
+  }
+}
+
+TEST_F(OpNewTest, TellsWhereToBuild) {
+  const Ended above = op_new({"one", "--pointwise"});
+  EXPECT_NE(above.out.find("then     cd tree && cmake --build build"), std::string::npos)
+      << above.out;
+  const Ended inside = Process(tree_, {"op", "new", "two", "--pointwise"}).wait();
+  EXPECT_NE(inside.out.find("then     cmake --build build"), std::string::npos) << inside.out;
+}
+
 TEST_F(OpNewTest, TwoOperands) {
   EXPECT_EQ(written({"--inputs", "2", "--pointwise", "soft_cap"}).size(), 4U);
   EXPECT_NE(read_all(tree_ / "ops/ops.h").find("soft_cap(const Tensor& a, const Tensor& b);"),
@@ -93,6 +120,11 @@ TEST_F(OpNewTest, ASecondOneLeavesTheFirst) {
   written({"two", "--kernels"});
   refuse({"one", "--kernels"}, {"the op exists", "ops/pointwise/one.cu", "nothing was written"});
   refuse({"two", "--pointwise"}, {"the op exists", "ops/two"});
+  // What a user deleted by halves.
+  fs::remove(tree_ / "ops/pointwise/one.cu");
+  refuse({"one", "--pointwise"},
+         {"there is tests/ops/one_cases.cpp", "if it is left over, delete it",
+          "lines in ops/ops.h and tests/ops/op_cases.h"});
 }
 
 TEST_F(OpNewTest, FindsTheTreeAbove) {
@@ -107,6 +139,12 @@ TEST_F(OpNewTest, RefusesBadNames) {
     refuse({name, "--pointwise"}, {"not snake_case"});
   }
   refuse({"double", "--pointwise"}, {"taken by C++", "double_op"});
+  for (const char* name : {"linux", "errno", "stdin", "assert"}) {
+    refuse({name, "--pointwise"}, {"taken by the C library", std::string(name) + "_op"});
+  }
+  // A call in that file would fit both; those of numbers and duals do not meet one of tensors.
+  refuse({"product", "--pointwise"}, {"the name is taken", "declared in ops/matmul/matmul.cpp"});
+  for (const char* name : {"tanh", "exp2"}) written({name, "--pointwise"});
   refuse({std::string(41, 'a'), "--pointwise"}, {"too long: got 41"});
   refuse({"silu", "--pointwise"}, {"the op exists", "ops/pointwise/silu.cu"});
   refuse({"softmax", "--kernels"}, {"the op exists", "ops/softmax"});
@@ -134,6 +172,11 @@ TEST_F(OpNewTest, AllOrNothing) {
   changed.replace(changed.find("for (auto family"), 16, "for (auto  family");
   write("tree/tests/ops/op_cases.h", changed);
   refuse({"one", "--kernels"}, {"op_cases.h: no place for the new op", "for (auto family"});
+  // Lines that an editor on another system left.
+  const std::string list = read_all(tree_ / "ops/ops.h");
+  write("tree/ops/ops.h", std::string(list).insert(list.find('\n'), "\r"));
+  refuse({"one", "--kernels"}, {"ops/ops.h has CRLF line ends", "sed -i 's/\\r$//' ops/ops.h"});
+  write("tree/ops/ops.h", list);
   write("tree/tests/ops/op_cases.h", table);
 
   // A disk that takes the small new files and refuses ops.h: all is taken back.
