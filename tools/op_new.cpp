@@ -187,14 +187,25 @@ void check_free(const std::string& root, const std::string& name) {
   for (const std::string room :
        {"runtime", "autograd", "ops", "models", "train", "tools", "tests"}) {
     const bool included = room == "runtime" || room == "autograd" || room == "ops";
-    if (!files.is_directory(root + "/" + room)) continue;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(root + "/" + room)) {
+    const std::string folder = concat(root, "/", room);
+    if (!files.is_directory(folder)) continue;
+    std::vector<std::filesystem::path> sources;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
       const std::string kind = entry.path().extension().string();
-      if (kind != ".h" && kind != ".cpp" && kind != ".cu") continue;
-      const std::string text = files.read_file(entry.path().string(), kMaxSource);
+      if (kind == ".h" || kind == ".cpp" || kind == ".cu") sources.push_back(entry.path());
+    }
+    // Headers first: what is declared for all is what a user looks for. Then in order of names, for
+    // the system lists them in its own.
+    std::sort(sources.begin(), sources.end(), [](const auto& a, const auto& b) {
+      const bool a_header = a.extension() == ".h", b_header = b.extension() == ".h";
+      return a_header != b_header ? a_header : a < b;
+    });
+    for (const std::filesystem::path& source : sources) {
+      const std::string kind = source.extension().string();
+      const std::string text = files.read_file(source.string(), kMaxSource);
       check(!declares(text, included && kind == ".h", name, camel_case(name)), ErrorKind::usage,
             "duet op new: the name is taken: got ", in_quotes(name), ", which is declared in ",
-            std::filesystem::relative(entry.path(), root).string(),
+            std::filesystem::relative(source, root).string(),
             "; choose another name, nothing was written");
     }
   }

@@ -143,7 +143,8 @@ TEST_F(OpNewTest, RefusesBadNames) {
     refuse({name, "--pointwise"}, {"taken by the C library", std::string(name) + "_op"});
   }
   // A call in that file would fit both; those of numbers and duals do not meet one of tensors.
-  refuse({"product", "--pointwise"}, {"the name is taken", "declared in ops/matmul/matmul.cpp"});
+  refuse({"product", "--pointwise"},
+         {"the name is taken", "declared in ops/attention/tile_gemm-inl.h"});
   for (const char* name : {"tanh", "exp2"}) written({name, "--pointwise"});
   refuse({std::string(41, 'a'), "--pointwise"}, {"too long: got 41"});
   refuse({"silu", "--pointwise"}, {"the op exists", "ops/pointwise/silu.cu"});

@@ -130,8 +130,7 @@ TEST_F(UsageTest, HelpAndVersion) {
   EXPECT_EQ(duet({}).code, 2);
   const Ended help = duet({"--help"});
   EXPECT_EQ(help.code, 0);
-  EXPECT_NE(help.out.find("not in this version yet: prepare import export\n"),
-            std::string::npos)
+  EXPECT_NE(help.out.find("not in this version yet: prepare import export\n"), std::string::npos)
       << help.out;
   EXPECT_EQ(duet({"--version"}).out.substr(0, 5), "duet ");
   for (const char* command :
