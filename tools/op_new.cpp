@@ -137,6 +137,9 @@ void check_name(const std::string& name) {
   }
   check(ok, ErrorKind::usage, "duet op new: the name is not snake_case: got ", in_quotes(name),
         ", expected lower-case words like log_sum_exp");
+  check(name.size() > 1, ErrorKind::usage, "duet op new: the name is too short: got ",
+        in_quotes(name),
+        ", which the skeleton uses for its operands; expected two letters or more");
   check(name.size() <= kMaxName, ErrorKind::usage, "duet op new: the name is too long: got ",
         name.size(), " characters, expected at most ", kMaxName);
   for (const char* word : kMacros) {

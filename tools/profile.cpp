@@ -1,8 +1,12 @@
 // duet profile: memory and time of a training step, by layer.
 #include "train/profile/profile.h"
 
+#include <optional>
+
 #include "runtime/cpu/parallel.h"
 #include "runtime/file_system.h"
+#include "runtime/live_limit.h"
+#include "runtime/printable.h"
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"
@@ -21,6 +25,38 @@ void write_file(const std::string& path, const std::string& content) {
   FileWriter file = file_system().create(path, WriteMode::overwrite);
   file.write(content);
   file.close();
+}
+
+struct GivenFlag {
+  std::string name, value;  // an empty value: not given
+};
+
+// Only a plan or a measured step has a page and a trace; one question at a time.
+void refuse_conflicts(const std::vector<GivenFlag>& questions,
+                      const std::vector<GivenFlag>& files) {
+  std::string asked;
+  for (const GivenFlag& flag : questions) {
+    if (flag.value.empty()) continue;
+    check(asked.empty(), ErrorKind::usage, "duet profile: got ", asked, " and ", flag.name,
+          ", expected one of them; leave one out");
+    asked = flag.name;
+  }
+  if (asked.empty() || asked == "--plan") return;
+  for (const GivenFlag& flag : files) {
+    check(flag.value.empty(), ErrorKind::usage, "duet profile: got ", asked, " and ", flag.name,
+          ", but ", asked, " writes no such file; leave it out");
+  }
+}
+
+void refuse_same_file(const std::vector<std::string>& paths) {
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      check(paths[i].empty() || paths[i] != paths[j], ErrorKind::usage, "duet profile: got ",
+            in_quotes(paths[i]),
+            " twice, expected a file of its own for each; one would overwrite "
+            "the other");
+    }
+  }
 }
 
 }  // namespace
@@ -50,14 +86,25 @@ int run_profile(const Arguments& arguments) {
   flags.positional(&request.file, "config.toml", /*required=*/false);
   flags.configuration(&request.flags);
   if (!flags.parse(arguments)) return 0;
+  refuse_conflicts({{"--fit", fit_limit}, {"--replay", replay_path}, {"--plan", plan ? "yes" : ""}},
+                   {{"--html", html_path}, {"--trace", trace_path}});
+  refuse_same_file({request.file, json_path, html_path, trace_path});
   if (!replay_path.empty()) return profile_replay(replay_path, json_path);
 
   const RunConfig run = without_data(resolve_config(request).run);
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
   if (!fit_limit.empty()) return profile_fit(run, fit_limit, json_path);
-  if (!plan) check_memory("profile", run);
+  const std::optional<std::uint64_t> limit = memory_limit_of(run);
+  if (!plan) {
+    check_memory("profile", run);
+    if (limit) set_live_limit(kCpu, *limit);  // what is measured is a run under the limit
+  }
   const Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
   write_out(profile_text(profile, static_cast<int>(depth)));
+  if (limit && profile.peak_bytes > *limit) {
+    write_out(concat("does not fit: ", profile.peak_bytes - *limit,
+                     " bytes above memory_limit; see duet profile --fit\n"));
+  }
   if (!json_path.empty()) write_file(json_path, profile_json(profile) + "\n");
   if (!html_path.empty()) write_file(html_path, profile_html(profile));
   if (!trace_path.empty()) write_file(trace_path, profile_trace(profile));

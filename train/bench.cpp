@@ -33,8 +33,11 @@ double seconds_of(F&& f) {
 Batch random_batch(const RunConfig& config, Device device, std::int64_t step, std::int64_t micro) {
   const MemoryScope scope("batch");
   const Shape shape{config.batch_size, config.model.block_size};
-  Batch batch{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device),
-              shape.numel()};
+  const bool labelled = config.task == TaskKind::mqar;  // the head sees the labelled rows alone
+  const std::int64_t counted = labelled ? config.batch_size * config.mqar_pairs : shape.numel();
+  Batch batch{Tensor::empty(shape, DType::i32, device),
+              Tensor::empty(labelled ? Shape{counted} : shape, DType::i32, device), counted};
+  if (labelled) batch.rows = Tensor::empty({counted}, DType::i32, device);
   if (device.type == DeviceType::meta) return batch;
   const RandomKey key{config.seed, static_cast<std::uint32_t>(step), 0, kUseDataOrder,
                       static_cast<std::uint16_t>(micro)};
@@ -44,6 +47,15 @@ Batch random_batch(const RunConfig& config, Device device, std::int64_t step, st
   };
   auto* ids = batch.ids.mutable_data<std::int32_t>();
   auto* targets = batch.targets.mutable_data<std::int32_t>();
+  if (labelled) {
+    auto* rows = batch.rows.mutable_data<std::int32_t>();
+    for (std::int64_t i = 0; i < shape.numel(); ++i) ids[i] = draw(i);
+    for (std::int64_t i = 0; i < counted; ++i) {
+      rows[i] = static_cast<std::int32_t>(i % shape.numel());
+      targets[i] = draw(shape.numel() + i);
+    }
+    return batch;
+  }
   std::int64_t at = 0;
   for (std::int64_t b = 0; b < shape[0]; ++b, ++at) {
     for (std::int64_t t = 0; t < shape[1]; ++t, ++at) {

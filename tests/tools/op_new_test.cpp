@@ -146,6 +146,7 @@ TEST_F(OpNewTest, RefusesBadNames) {
   refuse({"product", "--pointwise"},
          {"the name is taken", "declared in ops/attention/tile_gemm-inl.h"});
   for (const char* name : {"tanh", "exp2"}) written({name, "--pointwise"});
+  refuse({"x", "--pointwise"}, {"too short: got \"x\""});
   refuse({std::string(41, 'a'), "--pointwise"}, {"too long: got 41"});
   refuse({"silu", "--pointwise"}, {"the op exists", "ops/pointwise/silu.cu"});
   refuse({"softmax", "--kernels"}, {"the op exists", "ops/softmax"});
