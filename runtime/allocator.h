@@ -111,21 +111,17 @@ class Allocator {
   virtual void set_listener(MemoryListener* listener) noexcept = 0;
 };
 
-// Memory is poisoned, if `on`, until the end of the C++ block.
+// Memory is poisoned, or is not, until the end of the C++ block.
 class PoisonScope {
  public:
-  explicit PoisonScope(Allocator& memory, bool on = true)
-      : memory_(memory), previous_(on && memory.set_poison(true)), on_(on) {}
-  ~PoisonScope() {
-    if (on_) memory_.set_poison(previous_);
-  }
+  PoisonScope(Allocator& memory, bool on) : memory_(memory), previous_(memory.set_poison(on)) {}
+  ~PoisonScope() { memory_.set_poison(previous_); }
   PoisonScope(const PoisonScope&) = delete;
   PoisonScope& operator=(const PoisonScope&) = delete;
 
  private:
   Allocator& memory_;
   bool previous_;
-  bool on_;
 };
 
 // The allocator of a device. Throws Error(device) if this build has none for it.

@@ -11,7 +11,6 @@
 #include "runtime/cpu/parallel.h"
 #include "runtime/cpu/process_memory.h"
 #include "runtime/error.h"
-#include "runtime/file_system.h"
 #include "runtime/printable.h"
 #include "tools/commands.h"
 #include "tools/flags.h"
@@ -156,11 +155,7 @@ int bench_train(const Arguments& arguments) {
                     printable(against_text), sample_median(rounds.against_seconds) * 1e3,
                     sample_median(rounds.ratios), *low, *high);
   }
-  if (!json_path.empty()) {  // in place: the path may be a device or a link
-    FileWriter file = file_system().create(json_path, WriteMode::overwrite);
-    file.write(out.dump(2) + "\n");
-    file.close();
-  }
+  if (!json_path.empty()) write_file(json_path, out.dump(2) + "\n");
   write_out(text);
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/error.h"
+#include "runtime/file_system.h"
 #include "runtime/system_calls.h"
 
 namespace duet {
@@ -26,6 +27,12 @@ void write_out(std::string_view text) {
 }
 
 void write_error(std::string_view text) { static_cast<void>(write_stream(STDERR_FILENO, text)); }
+
+void write_file(const std::string& path, std::string_view content) {
+  FileWriter file = file_system().create(path, WriteMode::overwrite);
+  file.write(content);
+  file.close();
+}
 
 std::string read_input() {
   std::string out;

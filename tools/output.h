@@ -17,6 +17,9 @@ void reserve_standard_descriptors();
 void write_out(std::string_view text);
 // To standard error; failures are ignored, there is nowhere left to tell.
 void write_error(std::string_view text);
+// The file of an answer, written in place: the path may be a device or a link. Throws Error(io),
+// naming it.
+void write_file(const std::string& path, std::string_view content);
 // All of standard input. Throws Error(io).
 std::string read_input();
 

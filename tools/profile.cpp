@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "runtime/cpu/parallel.h"
-#include "runtime/file_system.h"
 #include "runtime/live_limit.h"
 #include "runtime/printable.h"
 #include "tools/commands.h"
@@ -18,14 +17,6 @@
 
 namespace duet {
 namespace {
-
-// In place: the path may be a device or a link.
-void write_file(const std::string& path, const std::string& content) {
-  if (path.empty()) return;
-  FileWriter file = file_system().create(path, WriteMode::overwrite);
-  file.write(content);
-  file.close();
-}
 
 struct GivenFlag {
   std::string name, value;  // an empty value: not given

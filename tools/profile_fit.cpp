@@ -1,7 +1,6 @@
 #include "tools/profile_fit.h"
 
 #include "runtime/error.h"
-#include "runtime/file_system.h"
 #include "runtime/printable.h"
 #include "tools/output.h"
 #include "train/profile/fit.h"
@@ -14,11 +13,7 @@ int profile_fit(const RunConfig& run, const std::string& limit_text, const std::
   check(limit.has_value(), ErrorKind::usage, "--fit: got ", in_quotes(limit_text), ", expected ",
         kBytesForm);
   const FitResult result = fit(run, *limit);
-  if (!json_path.empty()) {  // in place: the path may be a device or a link
-    FileWriter file = file_system().create(json_path, WriteMode::overwrite);
-    file.write(fit_json(result));
-    file.close();
-  }
+  if (!json_path.empty()) write_file(json_path, fit_json(result));
   write_out(fit_text(result));
   check(result.fastest.has_value(), ErrorKind::memory, "profile: nothing fits in ",
         format_bytes(*limit), ": ", fit_advice(result));

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "runtime/file_system.h"
 #include "runtime/memory_trace.h"
 #include "runtime/printable.h"
 #include "tools/output.h"
@@ -105,11 +104,10 @@ nlohmann::ordered_json json_of(const TraceReplay& replay, const std::string& pat
 
 int profile_replay(const std::string& path, const std::string& json_path) {
   const TraceReplay replay = replay_trace(path);
-  if (!json_path.empty()) {  // in place: the path may be a device or a link
-    FileWriter file = file_system().create(json_path, WriteMode::overwrite);
+  if (!json_path.empty()) {
     using nlohmann::json;
-    file.write(json_of(replay, path).dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-    file.close();
+    write_file(json_path,
+               json_of(replay, path).dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   }
   write_out(text_of(replay, path));
   return 0;

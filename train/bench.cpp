@@ -31,14 +31,9 @@ double seconds_of(F&& f) {
 
 // Every window gives block_size pairs (token, next token).
 Batch random_batch(const RunConfig& config, Device device, std::int64_t step, std::int64_t micro) {
-  const MemoryScope scope("batch");
-  const Shape shape{config.batch_size, config.model.block_size};
-  const bool labelled = config.task == TaskKind::mqar;  // the head sees the labelled rows alone
-  const std::int64_t counted = labelled ? config.batch_size * config.mqar_pairs : shape.numel();
-  Batch batch{Tensor::empty(shape, DType::i32, device),
-              Tensor::empty(labelled ? Shape{counted} : shape, DType::i32, device), counted};
-  if (labelled) batch.rows = Tensor::empty({counted}, DType::i32, device);
+  Batch batch = empty_batch(config, device);
   if (device.type == DeviceType::meta) return batch;
+  const Shape shape = batch.ids.shape();
   const RandomKey key{config.seed, static_cast<std::uint32_t>(step), 0, kUseDataOrder,
                       static_cast<std::uint16_t>(micro)};
   const auto vocab = static_cast<std::uint32_t>(config.model.vocab_size);
@@ -47,10 +42,10 @@ Batch random_batch(const RunConfig& config, Device device, std::int64_t step, st
   };
   auto* ids = batch.ids.mutable_data<std::int32_t>();
   auto* targets = batch.targets.mutable_data<std::int32_t>();
-  if (labelled) {
+  if (batch.rows.defined()) {
     auto* rows = batch.rows.mutable_data<std::int32_t>();
     for (std::int64_t i = 0; i < shape.numel(); ++i) ids[i] = draw(i);
-    for (std::int64_t i = 0; i < counted; ++i) {
+    for (std::int64_t i = 0; i < batch.counted; ++i) {
       rows[i] = static_cast<std::int32_t>(i % shape.numel());
       targets[i] = draw(shape.numel() + i);
     }
@@ -76,6 +71,17 @@ RunConfig without_data(RunConfig run) {
   run.model.valid_vocab = 0;
   validate(run.model);
   return run;
+}
+
+Batch empty_batch(const RunConfig& config, Device device) {
+  const MemoryScope scope("batch");
+  const Shape shape{config.batch_size, config.model.block_size};
+  const bool labelled = config.task == TaskKind::mqar;  // the head sees the labelled rows alone
+  const std::int64_t counted = labelled ? config.batch_size * config.mqar_pairs : shape.numel();
+  Batch batch{Tensor::empty(shape, DType::i32, device),
+              Tensor::empty(labelled ? Shape{counted} : shape, DType::i32, device), counted};
+  if (labelled) batch.rows = Tensor::empty({counted}, DType::i32, device);
+  return batch;
 }
 
 StepBench::StepBench(const RunConfig& config, Device device)

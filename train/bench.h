@@ -15,6 +15,9 @@ namespace duet {
 // used. Throws Error(usage) if the model does not fit together.
 RunConfig without_data(RunConfig run);
 
+// The tensors of a micro-batch of the run's task, unwritten.
+Batch empty_batch(const RunConfig& config, Device device);
+
 // One model in training on random tokens, drawn from the whole vocabulary.
 class StepBench {
  public:

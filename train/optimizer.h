@@ -23,8 +23,8 @@ struct AdamWOptions {
 class AdamW {
  public:
   // Moments start at zero, on the device of each tensor, in float32 (f64 for an f64 weight). A
-  // weight narrower than that has a float32 master copy, which takes the updates: a bf16 weight of
-  // 1 would never move by 1e-3.
+  // weight narrower than that has a float32 master copy beside it (a bf16 weight of 1 would never
+  // move by 1e-3). On meta alone so far: step() has no kernel for narrow weights, and says so.
   // Throws Error(usage) for betas outside [0, 1), eps <= 0 or a negative decay.
   AdamW(std::vector<NamedTensor> tensors, const AdamWOptions& options);
 

@@ -153,7 +153,7 @@ bool has_nan(const Result& result) {
 // else, or nothing.
 bool is_poison(const Check& check, const OpCase& row, const std::string& message) {
   if (message.find("nan") == std::string::npos) return false;
-  const Poison none(false);
+  const PoisonScope none(allocator(kCpu), false);
   fill_free_memory(1.25);
   return check.run(row).find("nan") == std::string::npos;
 }
@@ -165,9 +165,9 @@ std::string memory_kind(const OpCase& row) {
     const Tensors inputs = convert(exact, dtype);
     const Tensors cotangents = convert(random_cotangents(row, exact), dtype);
     const auto run_over = [&](double value, bool poison = false) {
-      const Poison memory(false);
+      const PoisonScope memory(allocator(kCpu), false);
       fill_free_memory(value);
-      const Poison during(poison);
+      const PoisonScope during(allocator(kCpu), poison);
       return run(row, inputs, cotangents);
     };
     const Result first = run_over(1.25);

@@ -14,18 +14,6 @@ namespace duet::test {
 // Other random inputs in every check; 0 are those of the tests.
 void use_seed(std::uint64_t seed);
 
-// Host memory is poisoned (runtime/allocator.h), or is not, until the end of the C++ block.
-class Poison {
- public:
-  explicit Poison(bool on) : previous_(allocator(kCpu).set_poison(on)) {}
-  ~Poison() { allocator(kCpu).set_poison(previous_); }
-  Poison(const Poison&) = delete;
-  Poison& operator=(const Poison&) = delete;
-
- private:
-  bool previous_;
-};
-
 // Uniform in [low, high), values that float holds exactly, as contiguous f64.
 Tensor random_tensor(const Shape& shape, double low, double high, std::uint64_t seed);
 // Whole numbers in [-3, 3], as contiguous f64.

@@ -37,7 +37,8 @@ const std::vector<Check>& all_checks() {
 }
 
 std::optional<Fault> first_fault(const OpCase& row) {
-  const Poison poison(true);  // who reads what is no longer his, or not yet, gets NaN
+  const PoisonScope poison(allocator(kCpu),
+                           true);  // who reads what is no longer his, or not yet, gets NaN
   for (const Check& c : all_checks()) {
     // In an installed binary the file may be missing; the tests' own check_golden insists on it.
     if (c.run == check_golden && !golden_file_is_there()) continue;

@@ -129,7 +129,7 @@ std::string check_same_bits(const OpCase& row) {
     const Tensors cotangents = convert(random_cotangents(row, exact), dtype);
     allocator(kCpu).empty_cache();  // each filling lets the cache grow: not from row to row
     const auto run_in = [&](bool poison) {
-      const Poison memory(poison);
+      const PoisonScope memory(allocator(kCpu), poison);
       if (!poison) fill_free_memory(1.25);
       return run(row, inputs, cotangents);
     };

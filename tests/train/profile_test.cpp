@@ -86,6 +86,10 @@ TEST(Profile, APlanIsWhatHappens) {
   EXPECT_TRUE(planned.planned);
   EXPECT_FALSE(planned.process.has_value());
   EXPECT_EQ(planned.peak_bytes, measured.peak_bytes);
+  ASSERT_EQ(planned.map.size(), measured.map.size());  // the same segments, whatever came before
+  for (std::size_t s = 0; s < planned.map.size(); ++s) {
+    EXPECT_EQ(planned.map[s].bytes, measured.map[s].bytes) << s;
+  }
   ASSERT_EQ(planned.rows.size(), measured.rows.size());
   for (std::size_t r = 0; r < planned.rows.size(); ++r) {
     EXPECT_EQ(planned.rows[r].path, measured.rows[r].path);

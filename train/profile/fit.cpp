@@ -13,8 +13,8 @@
 namespace duet {
 namespace {
 
-constexpr std::int64_t kMostWindows = std::int64_t{1}
-                                      << 20;  // of batch_size; train/config_keys.cpp
+// What train/config_keys.cpp takes.
+constexpr std::int64_t kMostWindows = std::int64_t{1} << 20;
 constexpr std::int64_t kMostMicroBatches = 65'536;
 // Operations in the time of one byte from memory: the balance of a processor with a few cores. Only
 // the weights' traffic is counted by it, so it matters for small micro-batches alone.

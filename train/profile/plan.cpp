@@ -3,29 +3,18 @@
 #include "models/transformer.h"
 #include "runtime/allocator.h"
 #include "runtime/memory_ops.h"
+#include "train/bench.h"
 #include "train/run_checks.h"
-#include "train/trainer.h"
 
 namespace duet {
 namespace {
-
-Tensor ids_of(const Shape& shape) { return Tensor::empty(shape, DType::i32, kMeta); }
-
-Batch batch_of(const RunConfig& config) {
-  const Shape shape{config.batch_size, config.model.block_size};
-  if (config.task == TaskKind::mqar) {
-    const std::int64_t counted = config.batch_size * config.mqar_pairs;
-    return {ids_of(shape), ids_of({counted}), counted, ids_of({counted})};
-  }
-  return {ids_of(shape), ids_of(shape), shape.numel()};
-}
 
 // Every micro-batch is there at once, but from the second on each leaves the memory as it found it:
 // a walk of two is a walk of all.
 void walk_step(Transformer& model, AdamW& optimizer, const RunConfig& config) {
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < config.gradient_accumulation_steps; ++i) {
-    batches.push_back(batch_of(config));
+    batches.push_back(empty_batch(config, kMeta));
   }
   const std::vector<Batch> walked(
       batches.begin(), batches.begin() + std::min<std::ptrdiff_t>(std::ssize(batches), 2));
@@ -35,7 +24,7 @@ void walk_step(Transformer& model, AdamW& optimizer, const RunConfig& config) {
 // As train/evaluate.h and train/mqar.h do it.
 void walk_evaluation(const Transformer& model, const RunConfig& config) {
   const NoGradGuard no_grad;
-  const Batch batch = batch_of(config);
+  const Batch batch = empty_batch(config, kMeta);
   if (config.task == TaskKind::mqar) {
     model.logits_at(batch.ids, batch.rows);
   } else {
@@ -47,8 +36,8 @@ void walk_evaluation(const Transformer& model, const RunConfig& config) {
 // time.
 void walk_diagnostics(const Transformer& model, const RunConfig& config) {
   if (config.diagnostics == 0 && config.model.scoring == Scoring::softmax) return;
-  const Tensor ids =
-      ids_of({std::max<std::int64_t>(1, config.diagnostics), config.model.block_size});
+  const Tensor ids = Tensor::empty(
+      {std::max<std::int64_t>(1, config.diagnostics), config.model.block_size}, DType::i32, kMeta);
   const ForwardCapture captured = model.capture(ids.slice_view(0, 0, 1));
   for (const AttentionCapture& c : captured.attention) {
     for (const Tensor& t : {c.q, c.k, c.lambda}) {
