@@ -1,7 +1,8 @@
 # Debian packages Duet needs; sourced by quickstart.sh and test.sh. README says why each.
 # Installs only what is missing; asks sudo only when not root.
 
-BUILD_PACKAGES="g++ cmake ninja-build libdnnl-dev libeigen3-dev libhwy-dev libfmt-dev
+# libdnnl-dev's CMake file asks for OpenCL, which the package only recommends.
+BUILD_PACKAGES="g++ cmake ninja-build libdnnl-dev ocl-icd-opencl-dev libeigen3-dev libhwy-dev libfmt-dev
   libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev"
 TEST_PACKAGES="libgtest-dev clang-format python3 git"
 LINT_PACKAGES="clang clang-tidy libomp-dev"
