@@ -283,7 +283,8 @@ std::vector<Change> skeleton(const std::string& root, const std::string& name, b
   const auto changed = [&](const std::string& path, auto&&... edits) {
     const std::string before = file_system().read_file(root + "/" + path, kMaxSource);
     check(before.find("\r\n") == std::string::npos, ErrorKind::file, path,
-          " has CRLF line ends; convert it (sed -i 's/\\r$//' ", path, "), nothing was written");
+          " has CRLF line ends: got \\r\\n, expected \\n; convert it (sed -i 's/\\r$//' ", path,
+          "), nothing was written");
     std::string text = before;
     ((text = edits(path, text)), ...);
     return Change{path, text, before};
