@@ -36,6 +36,7 @@ struct Device {
 };
 
 inline constexpr Device kCpu{DeviceType::cpu, 0};
+inline constexpr Device kCuda{DeviceType::cuda, 0};
 inline constexpr Device kMeta{DeviceType::meta, 0};
 
 }  // namespace duet

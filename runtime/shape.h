@@ -25,11 +25,11 @@ class Dims {
     return dims;
   }
 
-  int ndim() const { return ndim_; }
+  constexpr int ndim() const { return ndim_; }
   bool empty() const { return ndim_ == 0; }
-  std::int64_t operator[](int i) const { return dims_[static_cast<std::size_t>(i)]; }
-  std::int64_t& operator[](int i) { return dims_[static_cast<std::size_t>(i)]; }
-  std::int64_t back() const { return (*this)[ndim_ - 1]; }
+  constexpr std::int64_t operator[](int i) const { return dims_[static_cast<std::size_t>(i)]; }
+  constexpr std::int64_t& operator[](int i) { return dims_[static_cast<std::size_t>(i)]; }
+  constexpr std::int64_t back() const { return (*this)[ndim_ - 1]; }
   const std::int64_t* data() const { return dims_.data(); }
   const std::int64_t* begin() const { return dims_.data(); }
   const std::int64_t* end() const { return dims_.data() + ndim_; }

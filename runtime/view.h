@@ -1,4 +1,5 @@
-// View: the plain description of a tensor that kernels receive. Copied by value into a launch.
+// View: the plain description of a tensor that kernels receive. Copied by value into a launch,
+// where nvcc takes what is constexpr.
 #pragma once
 
 #include "runtime/dtype.h"
@@ -14,12 +15,14 @@ struct ConstView {
   Strides strides;
 
   template <class T>
-  const T* as() const {
+  constexpr const T* as() const {
     return static_cast<const T*>(data);
   }
-  int ndim() const { return shape.ndim(); }
-  std::int64_t size(int dim) const { return shape[dim < 0 ? dim + shape.ndim() : dim]; }
-  std::int64_t stride(int dim) const { return strides[dim < 0 ? dim + shape.ndim() : dim]; }
+  constexpr int ndim() const { return shape.ndim(); }
+  constexpr std::int64_t size(int dim) const { return shape[dim < 0 ? dim + shape.ndim() : dim]; }
+  constexpr std::int64_t stride(int dim) const {
+    return strides[dim < 0 ? dim + shape.ndim() : dim];
+  }
   std::int64_t numel() const { return shape.numel(); }
 };
 
@@ -31,12 +34,14 @@ struct View {
   Strides strides;
 
   template <class T>
-  T* as() const {
+  constexpr T* as() const {
     return static_cast<T*>(data);
   }
-  int ndim() const { return shape.ndim(); }
-  std::int64_t size(int dim) const { return shape[dim < 0 ? dim + shape.ndim() : dim]; }
-  std::int64_t stride(int dim) const { return strides[dim < 0 ? dim + shape.ndim() : dim]; }
+  constexpr int ndim() const { return shape.ndim(); }
+  constexpr std::int64_t size(int dim) const { return shape[dim < 0 ? dim + shape.ndim() : dim]; }
+  constexpr std::int64_t stride(int dim) const {
+    return strides[dim < 0 ? dim + shape.ndim() : dim];
+  }
   std::int64_t numel() const { return shape.numel(); }
   // NOLINTNEXTLINE(google-explicit-constructor): every View is readable
   operator ConstView() const { return {data, dtype, shape, strides}; }
