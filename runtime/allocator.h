@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,13 @@ struct SourceLimit {
   std::size_t free = 0;
 };
 
+// A queue of work on a device. Whatever says nothing else runs on stream 0, in order.
+using StreamId = std::uint32_t;
+inline constexpr StreamId kComputeStream = 0;
+inline constexpr StreamId kMaxStreams = 32;
+// A point in the work of a stream; 0: one that has passed.
+using EventId = std::uint64_t;
+
 // Where bytes come from: the host, a GPU, nowhere (meta), or a failing fake in tests.
 class RawSource {
  public:
@@ -34,8 +42,17 @@ class RawSource {
   // If not 0: deallocate() also takes a part of what allocate() gave, when the part begins and ends
   // at multiples of this many bytes.
   virtual std::size_t part_bytes() const noexcept { return 0; }
-  // Whether the processor may write what allocate() gave.
+  // Whether there are bytes behind the addresses that allocate() gave.
   virtual bool has_bytes() const noexcept { return false; }
+  // Sets each of them to `byte`, in order with the work of the compute stream.
+  virtual void fill(void* data, int byte, std::size_t bytes) noexcept {
+    std::memset(data, byte, bytes);
+  }
+  // The end of the work that the stream was given so far. passed(): is it done? Then, and after
+  // wait(), the event is gone. Where there are no streams, work is done when its call returns.
+  virtual EventId record(StreamId) noexcept { return 0; }
+  virtual bool passed(EventId) noexcept { return true; }
+  virtual void wait(EventId) noexcept {}
   // The tightest one, for messages.
   virtual SourceLimit limit() const { return {}; }
 };
@@ -85,12 +102,16 @@ class Allocator {
   virtual Block* allocate(std::size_t bytes) = 0;
   virtual void deallocate(Block* block) noexcept = 0;
   virtual void* data(const Block* block) const noexcept = 0;
+  // Work that was given to another stream than the compute stream uses the block: once freed, it is
+  // given to nobody before that work is done. Requires: stream < kMaxStreams.
+  virtual void used_on(Block* block, StreamId stream) noexcept = 0;
   // A block turned out to be a gradient, or is kept for backward; `owner` is its scope from now on.
   // Temporary blocks change, and saved ones that become gradients: a weight that an op saves stays
   // a weight.
   virtual void mark(Block* block, MemoryKind kind, ScopeId owner) noexcept = 0;
   virtual ScopeId owner(const Block* block) const noexcept = 0;
-  // Gives every wholly free segment back to the source.
+  // Gives every wholly free segment back to the source, after waiting for the streams that still
+  // use one.
   virtual void empty_cache() noexcept = 0;
   virtual MemoryStats stats() const = 0;
   virtual void reset_peak() = 0;
@@ -107,6 +128,9 @@ class Allocator {
   // memory has no bytes. Other times hold the filling too; poison_seconds tells how much it was.
   // Returns what was set before.
   virtual bool set_poison(bool on) = 0;
+  // Every block comes straight from the source, of the bytes asked for, and goes straight back: a
+  // source that guards its allocations then guards every tensor. Returns what was set before.
+  virtual bool set_pass_through(bool on) = 0;
   // Hears every event from now on; null: nobody does.
   virtual void set_listener(MemoryListener* listener) noexcept = 0;
 };

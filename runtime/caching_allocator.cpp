@@ -1,8 +1,8 @@
 #include "runtime/caching_allocator.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -36,14 +36,9 @@ Block* CachingAllocator::allocate(std::size_t bytes) {
   }
   const std::size_t size = std::max(round_up(bytes, kUnit), kUnit);
   if (live_limit_ != 0 && stats_.allocated + size > live_limit_) throw_out_of_memory(bytes);
-  const bool small = size <= kSmallLimit;
-  BlockBins& bins = small ? small_ : large_;
-  Block* block = bins.smallest_fitting(size);
-  if (block == nullptr) block = grow(size, small);
+  if (parked_ != nullptr) collect_parked(false);
+  Block* block = pass_through_ ? grow_direct(size, bytes) : take(size);
   if (block == nullptr) throw_out_of_memory(bytes);
-  Block* const rest = block->size > size ? new_record() : nullptr;
-  bins.remove(block);
-  if (rest != nullptr) bins.insert(split(block, size, rest));
   block->free = false;
   block->owner = owner;
   block->kind = current_memory_kind();
@@ -61,14 +56,40 @@ Block* CachingAllocator::allocate(std::size_t bytes) {
   return block;
 }
 
+// A cached block of exactly `size` bytes, or one from the source, or null.
+Block* CachingAllocator::take(std::size_t size) {
+  const bool small = size <= kSmallLimit;
+  BlockBins& bins = small ? small_ : large_;
+  Block* block = bins.smallest_fitting(size);
+  if (block == nullptr) block = grow(size, small);
+  if (block == nullptr) return nullptr;
+  Block* const rest = block->size > size ? new_record() : nullptr;
+  bins.remove(block);
+  if (rest != nullptr) bins.insert(split(block, size, rest));
+  return block;
+}
+
 void CachingAllocator::deallocate(Block* block) noexcept {
   const std::lock_guard lock(mutex_);
   if (std::exchange(at_peak_, false))
     std::copy(owners_.begin(), owners_.end(), peak_owners_.begin());
   bytes_of(owners_, block) -= block->size;
   stats_.allocated -= block->size;
-  poison(block);
   tell(MemoryEvent::Type::free, block);
+  if (block->streams == 0) return make_free(block);
+  block->parked = true;
+  record_event(block);
+  block->bin_next = std::exchange(parked_, block);
+}
+
+// Nobody uses the block any more.
+void CachingAllocator::make_free(Block* block) noexcept {
+  poison(block);
+  if (block->direct) {
+    source_->deallocate(block->data, std::max<std::size_t>(block->asked, 1));
+    stats_.reserved -= block->size;
+    return drop_record(block);
+  }
   BlockBins& bins = pool(block);
   block->free = true;
   if (Block* left = block->previous; left != nullptr && left->free) {
@@ -80,6 +101,37 @@ void CachingAllocator::deallocate(Block* block) noexcept {
     block = merge(block, right);
   }
   bins.insert(block);
+}
+
+void CachingAllocator::used_on(Block* block, StreamId stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (stream != kComputeStream && stream < kMaxStreams) block->streams |= 1U << stream;
+}
+
+// A block used on several streams waits for one after the other: an event of the next is recorded
+// when the one before has passed. That is later than need be, and takes no list per block.
+void CachingAllocator::record_event(Block* block) noexcept {
+  block->event = source_->record(static_cast<StreamId>(std::countr_zero(block->streams)));
+}
+
+// Frees the parked blocks whose streams are done, or waits for all.
+void CachingAllocator::collect_parked(bool wait) noexcept {
+  for (Block** link = &parked_; *link != nullptr;) {
+    Block* const block = *link;
+    while (block->streams != 0) {
+      if (wait && block->event != 0) source_->wait(block->event);
+      if (!wait && block->event != 0 && !source_->passed(block->event)) break;
+      block->streams &= block->streams - 1;
+      if (block->streams != 0) record_event(block);
+    }
+    if (block->streams != 0) {
+      link = &block->bin_next;
+      continue;
+    }
+    *link = std::exchange(block->bin_next, nullptr);
+    block->parked = false;
+    make_free(block);
+  }
 }
 
 // `owner` is the scope of a block, so its counters exist.
@@ -101,10 +153,16 @@ bool CachingAllocator::set_poison(bool on) {
   return std::exchange(poison_, on && source_->has_bytes());
 }
 
+bool CachingAllocator::set_pass_through(bool on) {
+  const std::lock_guard lock(mutex_);
+  if (on) release(std::numeric_limits<std::size_t>::max());
+  return std::exchange(pass_through_, on);
+}
+
 void CachingAllocator::poison(const Block* block) noexcept {
   if (!poison_) return;
   const auto begin = std::chrono::steady_clock::now();
-  std::memset(block->data, 0xFF, block->size);
+  source_->fill(block->data, 0xFF, block->direct ? block->asked : block->size);
   stats_.poison_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -132,11 +190,40 @@ Block* CachingAllocator::grow(std::size_t size, bool small) {
   for (const std::size_t bytes : {usual, bare}) {
     if (Block* segment = new_segment(bytes, small)) return segment;
   }
+  collect_parked(true);
+  if (Block* block = (small ? small_ : large_).smallest_fitting(size)) return block;
   release(std::numeric_limits<std::size_t>::max());
   for (const std::size_t bytes : {usual, bare}) {
     if (Block* segment = new_segment(bytes, small)) return segment;
   }
   return nullptr;
+}
+
+// A block that is a segment: `size` bytes by the counters, of which the source gives those asked
+// for.
+Block* CachingAllocator::grow_direct(std::size_t size, std::size_t asked) {
+  Block* const block = new_record();
+  void* data = nullptr;
+  for (const bool again : {false, true}) {
+    if (again) {
+      collect_parked(true);
+      release(std::numeric_limits<std::size_t>::max());
+    }
+    if (limit_ != 0 && stats_.reserved + size > limit_) continue;
+    data = source_->allocate(std::max<std::size_t>(asked, 1));
+    if (data != nullptr) break;
+  }
+  if (data == nullptr) {
+    drop_record(block);
+    return nullptr;
+  }
+  block->data = static_cast<std::byte*>(data);
+  block->size = size;
+  block->direct = true;
+  block->segment = ++stats_.raw_allocations;
+  stats_.reserved += size;
+  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
+  return block;
 }
 
 Block* CachingAllocator::new_segment(std::size_t bytes, bool small) {
@@ -213,6 +300,7 @@ std::size_t CachingAllocator::release_block(Block* block) noexcept {
 
 void CachingAllocator::empty_cache() noexcept {
   const std::lock_guard lock(mutex_);
+  collect_parked(true);
   release(std::numeric_limits<std::size_t>::max());
 }
 
@@ -237,7 +325,8 @@ std::vector<MemoryMapSegment> CachingAllocator::map() const {
     MemoryMapSegment& segment = segments.emplace_back();
     for (; block != nullptr; block = block->next) {
       segment.bytes += block->size;
-      segment.blocks.push_back({block->size, block->free, block->free ? 0 : block->number});
+      const bool free = block->free || block->parked;
+      segment.blocks.push_back({block->size, free, free ? 0 : block->number});
     }
   }
   return segments;

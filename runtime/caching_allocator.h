@@ -20,6 +20,10 @@
 // 10. On demand, blocks are filled with NaN when they are handed out and when they are freed.
 // 11. Decisions follow from the order of calls alone, never from addresses or time: a step on
 //     `meta` makes the same decisions as one on a device.
+// 12. A block freed and taken again stays in order by itself: both users work on the compute
+//     stream. One that another stream used is parked when it is freed, with an event of that
+//     stream. Parked blocks become free at the next request after their event has passed (the one
+//     exception to 11), and are waited for before memory counts as exhausted or goes back.
 #pragma once
 
 #include <array>
@@ -40,14 +44,18 @@ struct Block {
   Block* previous = nullptr;  // neighbours in the segment
   Block* next = nullptr;
   Block* bin_previous = nullptr;  // neighbours in the bin, while free
-  Block* bin_next = nullptr;
-  std::uint64_t number = 0;   // of the allocate() call, while live
-  std::uint64_t segment = 0;  // the number of the source's call that it came from
+  Block* bin_next = nullptr;      // or, while parked, the block parked next
+  EventId event = 0;              // while parked: what it waits for
+  std::uint32_t streams = 0;      // bit s: used on stream s, and not yet known to be done there
+  std::uint64_t number = 0;       // of the allocate() call, while live
+  std::uint64_t segment = 0;      // the number of the source's call that it came from
   std::size_t asked = 0;
   ScopeId owner = 0;
   MemoryKind kind = MemoryKind::temporary;
   bool free = false;
-  bool small = false;  // of the small pool
+  bool small = false;   // of the small pool
+  bool parked = false;  // freed, but still in use on another stream
+  bool direct = false;  // a segment of its own that goes straight back
 };
 
 // The free blocks of a pool, in bins by size; each bin is a list from small to large.
@@ -88,6 +96,7 @@ class CachingAllocator final : public Allocator {
   Block* allocate(std::size_t bytes) override;
   void deallocate(Block* block) noexcept override;
   void* data(const Block* block) const noexcept override { return block->data; }
+  void used_on(Block* block, StreamId stream) noexcept override;
   void mark(Block* block, MemoryKind kind, ScopeId owner) noexcept override;
   ScopeId owner(const Block* block) const noexcept override { return block->owner; }
   void empty_cache() noexcept override;
@@ -99,6 +108,7 @@ class CachingAllocator final : public Allocator {
   void set_limit(std::size_t bytes) override;
   std::size_t limit() const override;
   bool set_poison(bool on) override;
+  bool set_pass_through(bool on) override;
   void set_listener(MemoryListener* listener) noexcept override;
   void set_live_limit(std::size_t bytes);  // both: runtime/live_limit.h
   std::size_t room() const;
@@ -112,7 +122,13 @@ class CachingAllocator final : public Allocator {
   Block* split(Block* block, std::size_t bytes, Block* rest) noexcept;
   Block* merge(Block* left, Block* right) noexcept;
 
+  void make_free(Block* block) noexcept;
+  void record_event(Block* block) noexcept;
+  void collect_parked(bool wait) noexcept;
+
+  Block* take(std::size_t size);
   Block* grow(std::size_t size, bool small);
+  Block* grow_direct(std::size_t size, std::size_t asked);
   Block* new_segment(std::size_t bytes, bool small);
   std::size_t release(std::size_t wanted) noexcept;
   std::size_t release_block(Block* block) noexcept;
@@ -123,11 +139,12 @@ class CachingAllocator final : public Allocator {
   std::unique_ptr<RawSource> source_;
   std::string name_;
   std::size_t limit_ = 0, live_limit_ = 0;
-  bool poison_ = false;
+  bool poison_ = false, pass_through_ = false;
   MemoryListener* listener_ = nullptr;
   BlockBins small_, large_;
   std::deque<Block> records_;
   Block* spare_records_ = nullptr;
+  Block* parked_ = nullptr;  // linked by bin_next
   MemoryStats stats_;
   std::size_t highest_allocated_ = 0;  // ever; reset_peak() does not forget it
   // Live bytes, by scope and kind.

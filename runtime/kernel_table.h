@@ -14,6 +14,7 @@
 
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/launch_count.h"
 
 // The table's address in a build for CUDA, else null: a build without CUDA has no such table.
 #if DUET_CUDA_BUILD
@@ -38,6 +39,11 @@ struct KernelTable {
     const Kernels* const kernels = device.type == DeviceType::cpu ? cpu : cuda;
     check(kernels != nullptr, ErrorKind::device, op, ": no ", name(device.type),
           " kernel in this build; run with --device cpu, or build with -DDUET_CUDA=ON");
+    if (counting_launches && device.type == DeviceType::cuda) {
+      const CountedCall counted(op, (viewed_bytes(args) + ... + std::uint64_t{0}));
+      (kernels->*kernel)(std::forward<Args>(args)...);
+      return;
+    }
     (kernels->*kernel)(std::forward<Args>(args)...);
   }
 };

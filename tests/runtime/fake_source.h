@@ -47,6 +47,18 @@ class FakeSource final : public RawSource {
   }
   std::size_t part_bytes() const noexcept override { return part_; }
 
+  // Work on a stream is done when the test says so: finish().
+  EventId record(StreamId stream) noexcept override {
+    pending_[++last_event_] = stream;
+    return last_event_;
+  }
+  bool passed(EventId event) noexcept override { return pending_.count(event) == 0; }
+  void wait(EventId event) noexcept override { waits += pending_.erase(event) > 0 ? 1 : 0; }
+  void finish(StreamId stream) {
+    std::erase_if(pending_, [&](const auto& entry) { return entry.second == stream; });
+  }
+  std::size_t pending_events() const { return pending_.size(); }
+
   std::size_t held_bytes() const {
     std::size_t bytes = 0;
     for (const auto& [begin, end] : held_) bytes += end - begin;
@@ -60,6 +72,7 @@ class FakeSource final : public RawSource {
 
   std::size_t capacity = std::numeric_limits<std::size_t>::max();
   int calls = 0;
+  int waits = 0;                                    // for work that was not done
   int fail_from = std::numeric_limits<int>::max();  // the first call that fails, counted from 1
   int fail_count = 0;
 
@@ -68,6 +81,8 @@ class FakeSource final : public RawSource {
   std::size_t part_;
   std::uintptr_t next_ = std::uintptr_t{1} << 40;
   std::map<std::uintptr_t, std::uintptr_t> held_;  // begin -> end
+  EventId last_event_ = 0;
+  std::map<EventId, StreamId> pending_;
 };
 
 }  // namespace duet::test
