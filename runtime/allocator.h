@@ -44,7 +44,9 @@ class RawSource {
   virtual std::size_t part_bytes() const noexcept { return 0; }
   // Whether there are bytes behind the addresses that allocate() gave.
   virtual bool has_bytes() const noexcept { return false; }
-  // Sets each of them to `byte`, in order with the work of the compute stream.
+  // The tightest one, for messages.
+  virtual SourceLimit limit() const { return {}; }
+  // Sets bytes that allocate() gave to `byte`, in order with the work of the compute stream.
   virtual void fill(void* data, int byte, std::size_t bytes) noexcept {
     std::memset(data, byte, bytes);
   }
@@ -53,8 +55,6 @@ class RawSource {
   virtual EventId record(StreamId) noexcept { return 0; }
   virtual bool passed(EventId) noexcept { return true; }
   virtual void wait(EventId) noexcept {}
-  // The tightest one, for messages.
-  virtual SourceLimit limit() const { return {}; }
 };
 
 struct Block;  // caching_allocator.h
@@ -102,9 +102,6 @@ class Allocator {
   virtual Block* allocate(std::size_t bytes) = 0;
   virtual void deallocate(Block* block) noexcept = 0;
   virtual void* data(const Block* block) const noexcept = 0;
-  // Work that was given to another stream than the compute stream uses the block: once freed, it is
-  // given to nobody before that work is done. Requires: stream < kMaxStreams.
-  virtual void used_on(Block* block, StreamId stream) noexcept = 0;
   // A block turned out to be a gradient, or is kept for backward; `owner` is its scope from now on.
   // Temporary blocks change, and saved ones that become gradients: a weight that an op saves stays
   // a weight.
@@ -128,11 +125,14 @@ class Allocator {
   // memory has no bytes. Other times hold the filling too; poison_seconds tells how much it was.
   // Returns what was set before.
   virtual bool set_poison(bool on) = 0;
+  // Hears every event from now on; null: nobody does.
+  virtual void set_listener(MemoryListener* listener) noexcept = 0;
+  // Work that was given to another stream than the compute stream uses the block: once freed, it is
+  // given to nobody before that work is done. Requires: stream < kMaxStreams.
+  virtual void used_on(Block* block, StreamId stream) noexcept = 0;
   // Every block comes straight from the source, of the bytes asked for, and goes straight back: a
   // source that guards its allocations then guards every tensor. Returns what was set before.
   virtual bool set_pass_through(bool on) = 0;
-  // Hears every event from now on; null: nobody does.
-  virtual void set_listener(MemoryListener* listener) noexcept = 0;
 };
 
 // Memory is poisoned, or is not, until the end of the C++ block.

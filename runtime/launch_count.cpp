@@ -21,12 +21,7 @@ Counts& counts() {
   return instance;
 }
 
-const char* op_called = nullptr;
-std::uint64_t bytes_of_call = 0;  // that no launch has taken yet
-
 }  // namespace
-
-bool counting_launches = false;
 
 void start_counting_launches() {
   counts() = {};
@@ -36,16 +31,6 @@ void start_counting_launches() {
 std::vector<LaunchCount> stop_counting_launches() {
   counting_launches = false;
   return std::exchange(counts(), {}).counts;
-}
-
-CountedCall::CountedCall(const char* op, std::uint64_t bytes) {
-  op_called = op;
-  bytes_of_call = bytes;
-}
-
-CountedCall::~CountedCall() {
-  op_called = nullptr;
-  bytes_of_call = 0;
 }
 
 void count_launch(const char* kernel) {

@@ -32,14 +32,22 @@ std::vector<LaunchCount> stop_counting_launches();  // in order of their first l
 
 // --- For KernelTable and the launches.
 
-extern bool counting_launches;          // written by the two above alone
-void count_launch(const char* kernel);  // `kernel` must live for ever
+inline bool counting_launches = false;   // written by the two above alone
+inline const char* op_called = nullptr;  // the table of the call at work
+inline std::uint64_t bytes_of_call = 0;  // that no launch has taken yet
+void count_launch(const char* kernel);   // `kernel` must live for ever
 
 // One call of an op's kernel table is at work until the end of the C++ block.
 class CountedCall {
  public:
-  CountedCall(const char* op, std::uint64_t bytes);
-  ~CountedCall();
+  CountedCall(const char* op, std::uint64_t bytes) {
+    op_called = op;
+    bytes_of_call = bytes;
+  }
+  ~CountedCall() {
+    op_called = nullptr;
+    bytes_of_call = 0;
+  }
   CountedCall(const CountedCall&) = delete;
   CountedCall& operator=(const CountedCall&) = delete;
 };
