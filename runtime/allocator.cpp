@@ -3,6 +3,7 @@
 
 #include "runtime/caching_allocator.h"
 #include "runtime/cpu/host_source.h"
+#include "runtime/device_source.h"
 #include "runtime/error.h"
 #include "runtime/live_limit.h"
 #include "runtime/meta_source.h"
@@ -13,16 +14,22 @@ namespace {
 constexpr std::size_t kMetaAlignment = std::size_t{2} << 20;
 
 // Never destroyed: tensors in static objects may outlive any order of destruction.
-template <class Source>
-CachingAllocator& make_allocator(const char* name) {
-  return *std::make_unique<CachingAllocator>(std::make_unique<Source>(), name).release();
+CachingAllocator& make_allocator(std::unique_ptr<RawSource> source, const char* name) {
+  return *std::make_unique<CachingAllocator>(std::move(source), name).release();
+}
+
+// Made at first use: on the cpu CUDA is never started. Where it cannot be used, every use throws.
+CachingAllocator& cuda_allocator(Device device) {
+  check(device.index == 0, ErrorKind::device, "allocator: one GPU is used: got ", device,
+        ", expected cuda:0; choose another with CUDA_VISIBLE_DEVICES");
+  static CachingAllocator& cuda = make_allocator(make_cuda_source(), "cuda:0");
+  return cuda;
 }
 
 CachingAllocator& allocator_of(Device device) {
-  static CachingAllocator& host = make_allocator<HostSource>("cpu");
-  static CachingAllocator& meta = make_allocator<MetaSource>("meta");
-  check(device.type != DeviceType::cuda, ErrorKind::device, "allocator: no memory of ", device,
-        " in this build; run with --device cpu");
+  static CachingAllocator& host = make_allocator(std::make_unique<HostSource>(), "cpu");
+  static CachingAllocator& meta = make_allocator(std::make_unique<MetaSource>(), "meta");
+  if (device.type == DeviceType::cuda) return cuda_allocator(device);
   return device.type == DeviceType::cpu ? host : meta;
 }
 

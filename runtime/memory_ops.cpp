@@ -1,6 +1,7 @@
 #include "runtime/memory_ops.h"
 
 #include "runtime/cpu/memory_ops_cpu.h"
+#include "runtime/device_source.h"
 #include "runtime/kernel_table.h"
 
 namespace duet {
@@ -11,8 +12,16 @@ constexpr KernelTable<MemoryOpsKernels> kernels{"memory_ops", &memory_ops_cpu};
 void check_same_shape(const char* op, const Tensor& out, const Tensor& x) {
   check(out.shape() == x.shape(), ErrorKind::shape, op, ": shapes differ: got ", x.shape(),
         ", expected ", out.shape());
-  check(out.device() == x.device(), ErrorKind::device, op, ": devices differ: got ", x.device(),
-        ", expected ", out.device());
+}
+
+// Both contiguous, of one dtype; one is on a GPU, or `out` on meta.
+void copy_between_devices(Tensor& out, const Tensor& x) {
+  check(x.device().type != DeviceType::meta, ErrorKind::device,
+        "copy: devices differ: got a tensor on meta, which has no values, expected one on ",
+        out.device(), " or cpu");
+  const View view = out.mutable_view();
+  if (out.device().type == DeviceType::meta) return;
+  copy_bytes(view.data, out.device(), x.view().data, x.device(), out.nbytes());
 }
 
 }  // namespace
@@ -25,11 +34,19 @@ void copy(Tensor& out, const Tensor& x) {
   check_same_shape("copy", out, x);
   check(out.storage() != x.storage() || x.numel() == 0, ErrorKind::shape,
         "copy: source and destination share storage; clone the source first");
+  if (out.device() != x.device()) {
+    if (out.dtype() == x.dtype() && out.is_contiguous() && x.is_contiguous()) {
+      return copy_between_devices(out, x);
+    }
+    return copy(out, to_device(x, out.device()));
+  }
   kernels.launch(out.device(), &MemoryOpsKernels::copy, x.view(), out.mutable_view());
 }
 
 void accumulate(Tensor& out, const Tensor& x) {
   check_same_shape("accumulate", out, x);
+  check(out.device() == x.device(), ErrorKind::device, "accumulate: devices differ: got ",
+        x.device(), ", expected ", out.device());
   check(out.dtype() == x.dtype(), ErrorKind::dtype, "accumulate: dtypes differ: got ", x.dtype(),
         ", expected ", out.dtype());
   kernels.launch(out.device(), &MemoryOpsKernels::accumulate, x.view(), out.mutable_view());
@@ -42,5 +59,17 @@ Tensor clone(const Tensor& x) {
 }
 
 Tensor contiguous_copy(const Tensor& x) { return x.is_contiguous() ? x : clone(x); }
+
+Tensor to_device(const Tensor& x, Device device) {
+  const Tensor whole = contiguous_copy(x).detach();
+  if (x.device() == device) return whole;
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), device);
+  copy_between_devices(out, whole);
+  return out;
+}
+
+void synchronize(Device device) {
+  if (device.type == DeviceType::cuda) synchronize_cuda();
+}
 
 }  // namespace duet

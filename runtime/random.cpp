@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "runtime/cpu/parallel.h"
+#include "runtime/memory_ops.h"
 #include "runtime/tensor.h"
 
 namespace duet {
@@ -38,10 +39,21 @@ void check_fillable(const char* op, const Tensor& out) {
         "; fill it in parts, each with its key");
 }
 
+// Drawn on the host for every device: the same numbers to the last bit.
+template <class Fill>
+void on_host(Tensor& out, Fill&& fill) {
+  Tensor host = Tensor::empty(out.shape(), out.dtype());
+  fill(host);
+  copy(out, host);
+}
+
 }  // namespace
 
 void fill_normal(Tensor& out, const RandomKey& key, double mean, double stddev) {
   check_fillable("fill_normal", out);
+  if (out.device().type == DeviceType::cuda) {
+    return on_host(out, [&](Tensor& t) { fill_normal(t, key, mean, stddev); });
+  }
   const View view = out.mutable_view();
   if (out.device().type == DeviceType::meta) return;
   visit_floating(out.dtype(), "fill_normal", [&]<class T>(TypeTag<T>) {
@@ -58,6 +70,9 @@ void fill_normal(Tensor& out, const RandomKey& key, double mean, double stddev) 
 
 void fill_uniform(Tensor& out, const RandomKey& key, double low, double high) {
   check_fillable("fill_uniform", out);
+  if (out.device().type == DeviceType::cuda) {
+    return on_host(out, [&](Tensor& t) { fill_uniform(t, key, low, high); });
+  }
   const View view = out.mutable_view();
   if (out.device().type == DeviceType::meta) return;
   visit_floating(out.dtype(), "fill_uniform", [&]<class T>(TypeTag<T>) {

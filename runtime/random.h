@@ -81,7 +81,7 @@ DUET_HD inline float to_unit(std::uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24F;
 }
 
-// Fills an f32 or f64 contiguous tensor on the cpu (or meta: nothing).
+// Fills an f32 or f64 contiguous tensor (on meta: nothing).
 void fill_normal(Tensor& out, const RandomKey& key, double mean, double stddev);  // Box-Muller
 void fill_uniform(Tensor& out, const RandomKey& key, double low, double high);    // [low, high)
 

@@ -56,11 +56,9 @@ void SafetensorsFile::read_into(const std::string& name, Tensor& out) const {
     reader_.fail("dtype does not convert", where, e.stored_dtype, out.dtype(),
                  "convert the file first");
   }
-  check(out.device().type != DeviceType::cuda, ErrorKind::device, "read_into: the tensor lies on ",
-        out.device(), ", expected cpu; read there, then copy");
   if (out.device().type == DeviceType::meta || out.numel() == 0) return;
-  if (!out.is_contiguous()) {
-    Tensor whole = Tensor::empty_like(out);
+  if (!out.is_contiguous() || out.device().type != DeviceType::cpu) {
+    Tensor whole = Tensor::empty(out.shape(), out.dtype());
     read_into(name, whole);
     copy(out, whole);
   } else if (e.dtype == out.dtype()) {

@@ -43,8 +43,8 @@ class SafetensorsFile {
   const SafetensorsEntry* find(const std::string& name) const;  // null if there is none
   const SafetensorsEntry& entry(const std::string& name) const;
 
-  // Reads a tensor into `out`, which has its shape and any strides, converting between f32, f64,
-  // bf16 and f16; integers keep their type.
+  // Reads a tensor into `out`, which has its shape and any strides, on any device, converting
+  // between f32, f64, bf16 and f16; integers keep their type.
   void read_into(const std::string& name, Tensor& out) const;
   // A new tensor on the cpu, of the stored dtype.
   Tensor load(const std::string& name) const;
@@ -68,9 +68,9 @@ struct WrittenFile {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// Writes tensors (on the cpu, any strides) in the reference implementation's order: wider types
-// first, then by name, so the same tensors give the same bytes. Throws Error(file), before anything
-// is written, for a name that the format cannot hold or that comes twice.
+// Writes tensors (any strides, any device that has values) in the reference implementation's order:
+// wider types first, then by name, so the same tensors give the same bytes. Throws Error(file),
+// before anything is written, for a name that the format cannot hold or that comes twice.
 WrittenFile write_safetensors(FileWriter& out, const NamedTensors& tensors,
                               const Metadata& metadata = {});
 // The same into a new file that is on the disk at return; a failure leaves none.

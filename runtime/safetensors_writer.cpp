@@ -41,10 +41,10 @@ void check_writable(const std::string& path, const NamedTensors& tensors,
                                                                : name_fault(name);
     check(fault.empty(), ErrorKind::file, file, ": bad name of tensor \"", shown, "\": got ", fault,
           ", expected a name of its own; rename the tensor");
-    check(tensor.defined() && tensor.device().type == DeviceType::cpu, ErrorKind::file, file,
+    check(tensor.defined() && tensor.device().type != DeviceType::meta, ErrorKind::file, file,
           ": tensor \"", shown, "\" has no bytes to write: got ",
           tensor.defined() ? concat("one on ", tensor.device()) : "an undefined one",
-          ", expected one on the cpu; copy it there first");
+          ", expected one with values");
   }
   for (const auto& [key, value] : metadata) {
     check(is_utf8(key) && is_utf8(value), ErrorKind::file, file, ": metadata \"", printable(key),
@@ -111,7 +111,7 @@ WrittenFile write_safetensors(FileWriter& out, const NamedTensors& tensors,
   put(header.data(), header.size());
   constexpr std::size_t kPiece = std::size_t{1} << 20;  // hashed while still in the cache
   for (const auto* item : order) {
-    const Tensor t = contiguous_copy(item->second);
+    const Tensor t = to_device(item->second, kCpu);
     const auto* data = static_cast<const char*>(t.view().data);
     for (std::size_t i = 0; i < t.nbytes(); i += kPiece) {
       put(data + i, std::min(kPiece, t.nbytes() - i));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/device_source.h"
 #include "runtime/memory_ops.h"
 
 namespace duet {
@@ -168,10 +169,15 @@ Tensor Tensor::reshape_view(const Shape& shape) const {
 double Tensor::item() const {
   check(defined() && numel() == 1, ErrorKind::shape, "item: got ", shape_,
         ", expected one element; reduce the tensor first");
-  check(device().type == DeviceType::cpu, ErrorKind::device, "item: the tensor lies on ", device(),
-        ", expected cpu; copy it there first");
+  check(device().type != DeviceType::meta, ErrorKind::device, "item: the tensor lies on ", device(),
+        ", expected cpu or cuda; on meta there are no values");
   return visit_any(dtype_, [&]<class T>(TypeTag<T>) {
-    const T value = *static_cast<const T*>(raw_data());
+    T value{};
+    if (device().type == DeviceType::cpu) {
+      value = *static_cast<const T*>(raw_data());
+    } else {
+      copy_bytes(&value, kCpu, raw_data(), device(), sizeof value);
+    }
     if constexpr (sizeof(T) == 2) {
       return static_cast<double>(static_cast<float>(value));
     } else {

@@ -67,7 +67,7 @@ class Tensor {
   // Requires a contiguous tensor and the same number of elements; one size may be -1 (inferred).
   Tensor reshape_view(const Shape& shape) const;
 
-  // The value of a tensor with one element, converted to double. cpu only.
+  // The value of a tensor with one element, converted to double. On cuda it waits for the GPU.
   double item() const;
 
   Tensor detach() const {

@@ -75,7 +75,7 @@ TEST(Tensor, MakesAndRefuses) {
   error_of(ErrorKind::device, [] { Tensor::empty({1}, DType::f32, kMeta).item(); });
   error_of(ErrorKind::shape, [] { Tensor::empty({2}, DType::f32).item(); });
   error_of(ErrorKind::shape, [] { Tensor().item(); });
-  error_of(ErrorKind::device, [] { Tensor::empty({1}, DType::f32, {DeviceType::cuda, 0}); });
+  error_of(ErrorKind::device, [] { Tensor::empty({1}, DType::f32, {DeviceType::cuda, 1}); });
 }
 
 TEST(Tensor, SlicesTransposesReshapes) {
