@@ -35,6 +35,8 @@ inline constexpr bool kTsan = false;
 extern "C" {
 void __sanitizer_start_switch_fiber(void** frames, const void* stack, std::size_t bytes);
 void __sanitizer_finish_switch_fiber(void* frames, const void** old_stack, std::size_t* old_bytes);
+void __asan_poison_memory_region(const volatile void* start, std::size_t bytes);
+void __asan_unpoison_memory_region(const volatile void* start, std::size_t bytes);
 void* __tsan_get_current_fiber();
 void* __tsan_create_fiber(unsigned flags);
 void __tsan_switch_to_fiber(void* fiber, unsigned flags);

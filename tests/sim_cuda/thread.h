@@ -1,0 +1,90 @@
+// A CUDA thread and its warp as the engine keeps them, and the engine's inner interface: how a
+// thread waits and how it is let go on.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "tests/sim_cuda/fiber.h"
+#include "tests/sim_cuda/sanitizers.h"
+
+namespace sim {
+
+inline constexpr unsigned kWarpLanes = 32;
+
+// A line of a kernel's source. As a default argument, here() is the line of the call.
+struct Place {
+  const char* file = "";
+  int line = 0;
+
+  static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+  bool operator==(const Place& other) const;
+};
+
+// Carries out a warp operation for all lanes of the mask at once. lanes[i] is what lane i brought.
+using WarpFunction = void (*)(void* const* lanes, unsigned mask);
+
+enum class State : unsigned char { unstarted, running, at_barrier, in_warp_operation, finished };
+
+struct Warp;
+struct Thread {
+  uint3 index{};        // threadIdx
+  unsigned number = 0;  // in its block; x runs fastest
+  unsigned lane = 0;
+  Warp* warp = nullptr;
+  Fiber* fiber = nullptr;
+  State state = State::unstarted;
+  Place place;  // where it waits
+  // The warp operation in which it waits.
+  unsigned mask = 0;
+  WarpFunction function = nullptr;
+  void* argument = nullptr;
+
+  void* tsan = nullptr;  // its context in ThreadSanitizer
+};
+
+struct Warp {
+  Thread* lanes[kWarpLanes] = {};
+  unsigned alive = 0;    // bits of the lanes that have not left the kernel
+  unsigned waiting = 0;  // bits of the lanes in a warp operation
+  unsigned operations = 0;
+  long tokens[2] = {};  // for ThreadSanitizer: one operation's lanes meet in one of them
+};
+
+extern Thread* current;  // the running thread, or null in between
+extern uint3 block_index;
+extern dim3 block_size;
+extern dim3 grid_size;
+extern std::uint64_t block_serial;  // counts all blocks of all launches
+
+SIM_NO_TSAN inline Thread& current_thread() { return *current; }
+
+// Lets others take their turns; returns when `thread`, the current one, was made ready and chosen.
+void wait_for_turn(Thread& thread);
+void make_ready(Thread& thread);
+
+// For fail(): what runs now.
+const char* kernel_name();
+bool in_block();
+
+// ThreadSanitizer sees every CUDA thread as a thread of its own, and the engine, whoever calls it,
+// as one more. These change the name under which it books what follows; what a thread did before
+// tsan_release(token) is ordered before what follows another's tsan_acquire(token).
+extern void* tsan_engine;
+[[gnu::always_inline]] inline void enter_engine() {
+  if constexpr (kTsan) __tsan_switch_to_fiber(tsan_engine, 1);
+}
+[[gnu::always_inline]] inline void leave_engine([[maybe_unused]] Thread& thread) {
+  if constexpr (kTsan) __tsan_switch_to_fiber(thread.tsan, 1);
+}
+[[gnu::always_inline]] inline void tsan_acquire([[maybe_unused]] void* token) {
+  if constexpr (kTsan) __tsan_acquire(token);
+}
+[[gnu::always_inline]] inline void tsan_release([[maybe_unused]] void* token) {
+  if constexpr (kTsan) __tsan_release(token);
+}
+
+}  // namespace sim
