@@ -11,7 +11,8 @@ namespace duet {
 namespace {
 
 constexpr const char* kName = "cross_entropy";
-constexpr KernelTable<CrossEntropyKernels> kernels{kName, &cross_entropy_cpu};
+constexpr KernelTable<CrossEntropyKernels> kernels{kName, &cross_entropy_cpu,
+                                                   DUET_CUDA_TABLE(cross_entropy_cuda)};
 
 // Logits as [N, V] with last stride 1.
 Tensor logit_rows(const Tensor& logits) {
@@ -32,9 +33,11 @@ struct CrossEntropy {
     const Tensor rows = logit_rows(logits);
     Tensor stats = Tensor::empty({rows.size(0), 2}, DType::f64, device);
     Tensor losses = Tensor::empty({rows.size(0)}, DType::f64, device);
+    Tensor factor = Tensor::empty({}, DType::f64, device);
     Tensor loss = Tensor::empty({}, logits.dtype(), device);
     kernels.launch(device, &CrossEntropyKernels::forward, rows.view(), flat_targets(targets).view(),
-                   options, stats.mutable_view(), losses.mutable_view(), loss.mutable_view());
+                   options, stats.mutable_view(), losses.mutable_view(), factor.mutable_view(),
+                   loss.mutable_view());
     saved.logits.save_input(logits);
     saved.targets.save_input(targets);
     saved.stats.save_output(stats);
@@ -45,10 +48,11 @@ struct CrossEntropy {
   std::array<Tensor, 2> backward(const Saved& saved, const Tensor& dy) const {
     const Tensor& logits = saved.logits.get(name);
     Tensor dlogits = Tensor::empty(logits.shape(), logits.dtype(), logits.device());
+    Tensor factor = Tensor::empty({}, DType::f64, logits.device());
     const Tensor rows = logit_rows(logits);
     kernels.launch(logits.device(), &CrossEntropyKernels::backward, rows.view(),
                    flat_targets(saved.targets.get(name)).view(), options,
-                   saved.stats.get(name).view(), dy.view(),
+                   saved.stats.get(name).view(), dy.view(), factor.mutable_view(),
                    dlogits.reshape_view(rows.shape()).mutable_view());
     return {dlogits, Tensor()};
   }
@@ -58,8 +62,9 @@ struct CrossEntropy {
     const Shape rows{targets.numel(), logits.size(-1)};
     Tensor weights = Tensor::empty({rows[0], 1}, logits.dtype(), logits.device());
     Tensor one_hot = Tensor::empty(rows, logits.dtype(), logits.device());
+    Tensor factor = Tensor::empty({}, DType::f64, logits.device());
     kernels.launch(logits.device(), &CrossEntropyKernels::targets, targets.view(), options,
-                   weights.mutable_view(), one_hot.mutable_view());
+                   factor.mutable_view(), weights.mutable_view(), one_hot.mutable_view());
     const Tensor probs = softmax(reshape(logits, rows));
     const Tensor dlogits = mul(sub(mul(probs, weights), one_hot), dy);
     return {reshape(dlogits, logits.shape()), Tensor()};

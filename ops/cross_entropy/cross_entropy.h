@@ -13,19 +13,21 @@ namespace duet {
 struct CrossEntropyKernels {
   // loss = sum over the counted rows of -log softmax(logits[n])[targets[n]], / normalizer.
   // Keeps for backward what each row's softmax needs, stats[n] = (largest logit, sum of
-  // exp(logit - largest)); 0 for ignored rows. `losses` is scratch.
-  // logits [N, V], last stride 1; targets [N], contiguous; stats [N, 2], losses [N], f64; loss [].
+  // exp(logit - largest)); 0 for ignored rows. `losses` and `factor` are scratch.
+  // logits [N, V], last stride 1; targets [N], contiguous; stats [N, 2], losses [N], factor [],
+  // f64; loss [].
   void (*forward)(ConstView logits, ConstView targets, const CrossEntropyOptions& options,
-                  View stats, View losses, View loss);
+                  View stats, View losses, View factor, View loss);
   // dlogits = (softmax(logits) - onehot(targets)) * dy / normalizer; 0 for ignored rows. [N, V]
   void (*backward)(ConstView logits, ConstView targets, const CrossEntropyOptions& options,
-                   ConstView stats, ConstView dy, View dlogits);
+                   ConstView stats, ConstView dy, View factor, View dlogits);
   // weights [N, 1] = 1 / normalizer, 0 for ignored rows; one_hot [N, V] = the weight at the target.
-  void (*targets)(ConstView targets, const CrossEntropyOptions& options, View weights,
+  void (*targets)(ConstView targets, const CrossEntropyOptions& options, View factor, View weights,
                   View one_hot);
 };
 
 extern const CrossEntropyKernels cross_entropy_cpu;
+extern const CrossEntropyKernels cross_entropy_cuda;
 
 // Throws Error(shape | dtype | device | index) unless `targets` has the shape of `input` without
 // its last dimension, and each is in [0, vocab) or the ignore_index.
@@ -34,6 +36,21 @@ void check_targets(const char* op, const Tensor& input, const Tensor& targets, s
 
 // targets as [N], contiguous.
 Tensor flat_targets(const Tensor& targets);
+
+// --- For kernels on cuda, where a target outside [0, V), which check_targets has noted, counts as
+// ignored.
+
+// factor [] = the value of dy [] (1 where its data is null) / normalizer; 0 when nothing counts.
+void loss_factor_cuda(ConstView targets, const CrossEntropyOptions& options, ConstView dy,
+                      View factor);
+
+// The loss of each row, and where their data is not null: stats [N, 2], and
+// dlogits [N, V] = (softmax(logits) - onehot(targets)) * factor, which may lie where the logits do.
+void loss_rows_cuda(ConstView logits, ConstView targets, const CrossEntropyOptions& options,
+                    ConstView factor, View stats, View losses, View dlogits);
+
+// loss [] = sum of losses [N] * factor
+void store_loss_cuda(ConstView losses, ConstView factor, View loss);
 
 // --- For kernels on the cpu.
 

@@ -12,7 +12,7 @@ std::int64_t row_grain(std::int64_t vocab) {
 }
 
 void forward(ConstView logits, ConstView targets, const CrossEntropyOptions& options, View stats,
-             View losses, View loss) {
+             View losses, View /*factor*/, View loss) {
   const std::int64_t vocab = logits.size(1);
   visit_floating(logits.dtype, "cross_entropy", [&]<class T>(TypeTag<T>) {
     parallel_for(logits.size(0), row_grain(vocab), [&](std::int64_t begin, std::int64_t end) {
@@ -37,7 +37,7 @@ void forward(ConstView logits, ConstView targets, const CrossEntropyOptions& opt
 }
 
 void backward(ConstView logits, ConstView targets, const CrossEntropyOptions& options,
-              ConstView stats, ConstView dy, View dlogits) {
+              ConstView stats, ConstView dy, View /*factor*/, View dlogits) {
   const std::int64_t vocab = logits.size(1);
   visit_floating(logits.dtype, "cross_entropy", [&]<class T>(TypeTag<T>) {
     const double factor = static_cast<double>(*dy.as<T>()) * loss_factor(targets, options);
@@ -57,8 +57,8 @@ void backward(ConstView logits, ConstView targets, const CrossEntropyOptions& op
   });
 }
 
-void spread_targets(ConstView targets, const CrossEntropyOptions& options, View weights,
-                    View one_hot) {
+void spread_targets(ConstView targets, const CrossEntropyOptions& options, View /*factor*/,
+                    View weights, View one_hot) {
   const std::int64_t vocab = one_hot.size(1);
   visit_floating(weights.dtype, "cross_entropy", [&]<class T>(TypeTag<T>) {
     const T factor = static_cast<T>(loss_factor(targets, options));

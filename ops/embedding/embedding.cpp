@@ -44,10 +44,11 @@ struct Embedding {
     const Tensor flat = contiguous_copy(ids).reshape_view({ids.numel()});
     const Tensor rows = as_rows(dy);
     const GradTarget target(accumulator, {vocab, rows.size(1)}, dy);
-    Tensor order = Tensor::empty({ids.numel()}, DType::i64, dy.device());
+    Tensor scratch = Tensor::empty({embedding_scratch(ids.numel(), rows.size(1), dy.device())},
+                                   DType::i64, dy.device());
     Tensor dweight = target.out;
     embedding_kernels.launch(dy.device(), &EmbeddingKernels::backward, rows.view(), flat.view(),
-                             order.mutable_view(), dweight.mutable_view(), target.accumulate);
+                             scratch.mutable_view(), dweight.mutable_view(), target.accumulate);
     return dweight;
   }
 };

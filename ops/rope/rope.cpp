@@ -13,7 +13,7 @@
 namespace duet {
 namespace {
 
-constexpr KernelTable<RopeKernels> kernels{"rope", &rope_cpu};
+constexpr KernelTable<RopeKernels> kernels{"rope", &rope_cpu, DUET_CUDA_TABLE(rope_cuda)};
 
 Tensor rotate(const Tensor& x, const Tensor& table, std::int64_t position, bool inverse) {
   Tensor y = Tensor::empty_like(x);

@@ -16,5 +16,6 @@ struct RopeKernels {
 };
 
 extern const RopeKernels rope_cpu;
+extern const RopeKernels rope_cuda;
 
 }  // namespace duet
