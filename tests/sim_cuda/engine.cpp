@@ -100,10 +100,14 @@ void finish(Thread& thread) {
   thread.state = State::finished;
   Warp& warp = *thread.warp;
   warp.alive &= ~(1U << thread.lane);
-  for (const Meeting& meeting : warp.meetings) {
-    if ((meeting.mask >> thread.lane & 1) != 0) {
-      fail("lane %u leaves the kernel, but the mask %08x of a warp operation names it, at %s:%d",
-           thread.lane, meeting.mask, meeting.place.file, meeting.place.line);
+  for (unsigned lane = 0; lane < kWarpLanes && warp.waiting != 0; ++lane) {
+    if ((warp.waiting >> lane & 1) == 0) continue;
+    const Thread& other = *warp.lanes[lane];
+    if ((other.mask >> thread.lane & 1) != 0) {
+      fail(
+          "lane %u leaves the kernel, but the warp operation of lane %u (mask %08x) names it at "
+          "%s:%d",
+          thread.lane, lane, other.mask, other.place.file, other.place.line);
     }
   }
   --alive;
@@ -166,7 +170,6 @@ void lay_out_threads(dim3 block) {
     thread.lane = i % kWarpLanes;
     thread.warp = &warps[i / kWarpLanes];
     thread.warp->lanes[thread.lane] = &thread;
-    thread.warp->existing |= 1U << thread.lane;
   }
   if constexpr (kTsan) {
     static std::vector<void*> contexts;
@@ -180,8 +183,11 @@ void lay_out_threads(dim3 block) {
 void run_block() {
   for (Thread& thread : threads) thread.state = State::unstarted;
   for (Warp& warp : warps) {
-    warp.alive = warp.existing;
-    warp.meetings.clear();
+    warp.alive = 0;
+    for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
+      if (warp.lanes[lane]) warp.alive |= 1U << lane;
+    }
+    warp.waiting = 0;
   }
   alive = static_cast<unsigned>(threads.size());
   barrier.waiting = 0;
