@@ -9,14 +9,19 @@
 
 namespace duet {
 
-// Calls inner(offsets, n, inner_strides) for each innermost row of `shape`, where offsets[k] and
-// inner_strides[k] are the element offset and stride of operand k.
-template <std::size_t kOperands, class Inner>
-void for_each_row(const Shape& shape, const std::array<Strides, kOperands>& strides,
-                  Inner&& inner) {
-  // Merge dim i into dim i-1 where every operand steps through both as one.
+// The same elements in the same order with the fewest dims: dims of one element are dropped, and
+// dim i joins dim i-1 where every operand steps through both as one.
+template <std::size_t kOperands>
+struct MergedDims {
   Shape sizes;
   std::array<Strides, kOperands> steps;
+};
+
+template <std::size_t kOperands>
+MergedDims<kOperands> merge_dims(const Shape& shape,
+                                 const std::array<Strides, kOperands>& strides) {
+  MergedDims<kOperands> merged;
+  auto& [sizes, steps] = merged;
   for (int d = 0; d < shape.ndim(); ++d) {
     if (shape[d] == 1) continue;
     const int last = sizes.ndim() - 1;
@@ -32,7 +37,18 @@ void for_each_row(const Shape& shape, const std::array<Strides, kOperands>& stri
       for (std::size_t k = 0; k < kOperands; ++k) steps[k].push_back(strides[k][d]);
     }
   }
+  return merged;
+}
+
+// Calls inner(offsets, n, inner_strides) for each innermost row of `shape`, where offsets[k] and
+// inner_strides[k] are the element offset and stride of operand k.
+template <std::size_t kOperands, class Inner>
+void for_each_row(const Shape& shape, const std::array<Strides, kOperands>& strides,
+                  Inner&& inner) {
   if (shape.numel() == 0) return;
+  const MergedDims<kOperands> merged = merge_dims<kOperands>(shape, strides);
+  const Shape& sizes = merged.sizes;
+  const std::array<Strides, kOperands>& steps = merged.steps;
   std::array<std::int64_t, kOperands> offsets{};
   std::array<std::int64_t, kOperands> inner_strides{};
   const int outer = sizes.ndim() - 1;

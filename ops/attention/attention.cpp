@@ -13,14 +13,24 @@
 namespace duet {
 namespace {
 
-constexpr KernelTable<AttentionKernels> kernels{"attention", &attention_cpu};
+constexpr KernelTable<AttentionKernels> kernels{"attention", &attention_cpu,
+                                                DUET_CUDA_TABLE(attention_cuda)};
 
 // Multiply-adds below which waking other threads costs more than it saves.
 constexpr std::int64_t kSerialWork = 1 << 19;
 
-// [threads, elements]: one row for each thread that will have work.
-Tensor make_workspace(const AttentionInputs& in, std::int64_t elements, const Tensor& like) {
-  return Tensor::empty({attention_threads(in), elements}, like.dtype(), like.device());
+Tensor forward_workspace(const AttentionInputs& in, const Tensor& q) {
+  if (q.device().type == DeviceType::cuda) return Tensor::empty({0}, q.dtype(), q.device());
+  // one row for each thread that will have work
+  return Tensor::empty({attention_threads(in), attention_workspace(in).forward}, q.dtype(),
+                       q.device());
+}
+Tensor backward_workspace(const AttentionInputs& in, const Tensor& q) {
+  if (q.device().type == DeviceType::cuda) {  // a number per row of scores
+    return Tensor::empty({in.batch() * in.heads() * in.queries()}, q.dtype(), q.device());
+  }
+  return Tensor::empty({attention_threads(in), attention_workspace(in).backward}, q.dtype(),
+                       q.device());
 }
 
 struct Attention {
@@ -45,7 +55,7 @@ struct Attention {
     const AttentionInputs in = inputs(q, k, v, first_visible);
     Tensor out = Tensor::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.dtype(), q.device());
     Tensor lse = Tensor::empty({q.size(0), q.size(2), q.size(1)}, q.dtype(), q.device());
-    Tensor workspace = make_workspace(in, attention_workspace(in).forward, q);
+    Tensor workspace = forward_workspace(in, q);
     kernels.launch(q.device(), &AttentionKernels::forward, in, out.mutable_view(),
                    lse.mutable_view(), workspace.mutable_view());
     saved.q.save_input(q);
@@ -74,7 +84,7 @@ struct Attention {
       grads[i] = Tensor::empty_like(*of[i]);
       *to[i] = grads[i].mutable_view();
     }
-    Tensor workspace = make_workspace(in, attention_workspace(in).backward, q);
+    Tensor workspace = backward_workspace(in, q);
     kernels.launch(q.device(), &AttentionKernels::backward, in, out.view(), lse.view(),
                    grad_out.view(), views, workspace.mutable_view());
     return grads;
@@ -107,6 +117,15 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
         v.device());
   check(std::isfinite(options.scale), ErrorKind::usage, "attention: scale: got ", options.scale,
         ", expected a finite number, or 0 for 1/sqrt(D)");
+  if (q.device().type == DeviceType::cuda) {
+    const std::int64_t width = std::max(q.size(3), v.size(3)),
+                       time = std::max(q.size(1), k.size(1));
+    check(width <= kCudaWidth, ErrorKind::shape,
+          "attention: head width is too large for cuda: got ", width, ", expected <= ", kCudaWidth,
+          "; use more heads, or --device cpu");
+    check(time <= kCudaTime, ErrorKind::shape, "attention: sequence is too long for cuda: got ",
+          time, ", expected <= ", kCudaTime, " tokens");
+  }
   const Tensor& first = options.first_visible;
   if (!first.defined()) return;
   check(first.shape() == Shape{q.size(0), q.size(1)}, ErrorKind::shape,

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "ops/pointwise/elementwise.h"
 #include "ops/pointwise/pointwise_cpu.h"
 #include "ops/pointwise/strided_loop.h"
 #include "runtime/kernel_table.h"
@@ -40,10 +41,27 @@ void binary_cpu_forward(ConstView a, ConstView b, View y) {
 template <class F>
 inline constexpr BinaryKernels binary_cpu{binary_cpu_forward<F>};
 
+template <class F>
+struct BinaryBody : ElementwiseBody<2, 1> {
+  template <int kWidth>
+  DUET_HD void operator()(std::int64_t, const float (&in)[2][kWidth],
+                          float (&out)[1][kWidth]) const {
+    for (int i = 0; i < kWidth; ++i) out[0][i] = F::f(in[0][i], in[1][i]);
+  }
+};
+template <class F>
+void binary_cuda_forward(ConstView a, ConstView b, View y) {
+  elementwise(BinaryBody<F>{}, y.shape, {a, b}, {y});
+}
+
+template <class F>
+inline constexpr BinaryKernels binary_cuda{binary_cuda_forward<F>};
+
 // f(a, b) in the shape that both broadcast to. Outside autograd.
 template <class F>
 Tensor binary(const Tensor& a, const Tensor& b, const Shape& shape) {
-  static constexpr KernelTable<BinaryKernels> kernels{F::name, &binary_cpu<F>};
+  static constexpr KernelTable<BinaryKernels> kernels{F::name, &binary_cpu<F>,
+                                                      device_table(binary_cuda<F>)};
   Tensor y = Tensor::empty(shape, a.dtype(), a.device());
   kernels.launch(y.device(), &BinaryKernels::forward, a.expand_view(shape).view(),
                  b.expand_view(shape).view(), y.mutable_view());

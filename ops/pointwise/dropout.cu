@@ -1,7 +1,10 @@
 // dropout(x, p): keeps element i if draw i of the key is at least p, and divides it by 1 - p.
+#include <cmath>
+
 #include "autograd/op.h"
 #include "ops/check_inputs.h"
 #include "ops/ops.h"
+#include "ops/pointwise/elementwise.h"
 #include "ops/pointwise/strided_loop.h"
 #include "runtime/kernel_table.h"
 
@@ -35,8 +38,35 @@ void dropout_cpu_kernel(ConstView x, double p, RandomKey key, View y) {
   });
 }
 
+struct DropoutBody : ElementwiseBody<1, 1> {
+  RandomKey key;
+  std::uint32_t threshold;  // a draw of 24 bits is kept from here on
+  float factor;
+  DropoutBody(const RandomKey& k, double p)
+      : key(k),
+        threshold(static_cast<std::uint32_t>(std::ceil(p * 0x1p24))),  // exact: the CPU's mask
+        factor(p < 1 ? static_cast<float>(1 / (1 - p)) : 0.0F) {}
+
+  // Groups of four begin at multiples of 4: one Philox block serves them.
+  template <int kWidth>
+  DUET_HD void operator()(std::int64_t first, const float (&in)[1][kWidth],
+                          float (&out)[1][kWidth]) const {
+    std::uint32_t words[4];
+    random_block(key, static_cast<std::uint32_t>(first / 4), words);
+    for (int i = 0; i < kWidth; ++i) {
+      std::uint32_t word = words[i];
+      for (int j = 1; kWidth == 1 && j < 4; ++j) word = first % 4 == j ? words[j] : word;
+      out[0][i] = word >> 8 >= threshold ? in[0][i] * factor : 0.0F;
+    }
+  }
+};
+void dropout_cuda_kernel(ConstView x, double p, RandomKey key, View y) {
+  elementwise(DropoutBody(key, p), y.shape, {x}, {y});
+}
+
 constexpr DropoutKernels dropout_cpu{dropout_cpu_kernel};
-constexpr KernelTable<DropoutKernels> kernels{"dropout", &dropout_cpu};
+constexpr DropoutKernels dropout_cuda{dropout_cuda_kernel};
+constexpr KernelTable<DropoutKernels> kernels{"dropout", &dropout_cpu, device_table(dropout_cuda)};
 
 struct Dropout {
   static constexpr const char* name = "dropout";

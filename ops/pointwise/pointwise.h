@@ -20,6 +20,7 @@
 #include "ops/check_inputs.h"
 #include "ops/ops.h"
 #include "ops/pointwise/dual.h"
+#include "ops/pointwise/elementwise.h"
 #include "ops/pointwise/pointwise_cpu.h"
 #include "ops/pointwise/strided_loop.h"
 #include "runtime/kernel_table.h"
@@ -69,6 +70,38 @@ template <class F>
 inline constexpr PointwiseKernels pointwise_cpu{pointwise_forward_cpu<F>,
                                                 pointwise_backward_cpu<F>};
 
+template <class F>
+struct PointwiseForwardBody : ElementwiseBody<1, 1> {
+  template <int kWidth>
+  DUET_HD void operator()(std::int64_t, const float (&in)[1][kWidth],
+                          float (&out)[1][kWidth]) const {
+    for (int i = 0; i < kWidth; ++i) out[0][i] = F::f(in[0][i]);
+  }
+};
+template <class F>
+struct PointwiseBackwardBody : ElementwiseBody<2, 1> {
+  template <int kWidth>
+  DUET_HD void operator()(std::int64_t, const float (&in)[2][kWidth],
+                          float (&out)[1][kWidth]) const {
+    for (int i = 0; i < kWidth; ++i) out[0][i] = F::df(in[0][i]) * in[1][i];
+  }
+};
+template <class F>
+void pointwise_forward_cuda(ConstView x, View y) {
+  elementwise(PointwiseForwardBody<F>{}, y.shape, {x}, {y});
+}
+template <class F>
+void pointwise_backward_cuda(ConstView x, ConstView dy, View dx) {
+  elementwise(PointwiseBackwardBody<F>{}, dx.shape, {x, dy}, {dx});
+}
+template <class F>
+inline constexpr PointwiseKernels pointwise_cuda{pointwise_forward_cuda<F>,
+                                                 pointwise_backward_cuda<F>};
+
+template <class F>
+inline constexpr KernelTable<PointwiseKernels> pointwise_table{F::name, &pointwise_cpu<F>,
+                                                               device_table(pointwise_cuda<F>)};
+
 // The derivative of F's df: F with f' and f'' in the places of f and f'.
 template <class F>
 struct Derivative {
@@ -93,8 +126,8 @@ inline constexpr int kDerivatives<Derivative<F>> = 1 + kDerivatives<F>;
 template <class F>
 struct PointwiseGrad {
   static constexpr const char* name = F::name;
-  static constexpr KernelTable<PointwiseKernels> kernels{F::name, &pointwise_cpu<F>};
-  static constexpr KernelTable<PointwiseKernels> second{F::name, &pointwise_cpu<Derivative<F>>};
+  static constexpr const auto& kernels = pointwise_table<F>;
+  static constexpr const auto& second = pointwise_table<Derivative<F>>;
   struct Saved {
     SavedTensor x, dy;
   };
@@ -129,7 +162,7 @@ struct PointwiseGrad {
 template <class F>
 struct Pointwise {
   static constexpr const char* name = F::name;
-  static constexpr KernelTable<PointwiseKernels> kernels{F::name, &pointwise_cpu<F>};
+  static constexpr const auto& kernels = pointwise_table<F>;
   struct Saved {
     SavedTensor x;
   };

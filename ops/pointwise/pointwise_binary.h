@@ -63,6 +63,33 @@ void binary_db_cpu(ConstView a, ConstView b, ConstView dy, View out) {
 template <class F>
 inline constexpr BinaryGradKernels binary_grad_cpu{binary_da_cpu<F>, binary_db_cpu<F>};
 
+template <class F, bool kByA>
+struct BinaryGradientBody : ElementwiseBody<3, 1> {
+  template <int kWidth>
+  DUET_HD void operator()(std::int64_t, const float (&in)[3][kWidth],
+                          float (&out)[1][kWidth]) const {
+    for (int i = 0; i < kWidth; ++i) {
+      const float a = in[0][i], b = in[1][i];
+      if constexpr (kByA) {
+        out[0][i] = F::da(a, b) * in[2][i];
+      } else {
+        out[0][i] = F::db(a, b) * in[2][i];
+      }
+    }
+  }
+};
+template <class F>
+void binary_da_cuda(ConstView a, ConstView b, ConstView dy, View da) {
+  elementwise(BinaryGradientBody<F, true>{}, da.shape, {a, b, dy}, {da});
+}
+template <class F>
+void binary_db_cuda(ConstView a, ConstView b, ConstView dy, View db) {
+  elementwise(BinaryGradientBody<F, false>{}, db.shape, {a, b, dy}, {db});
+}
+
+template <class F>
+inline constexpr BinaryGradKernels binary_grad_cuda{binary_da_cuda<F>, binary_db_cuda<F>};
+
 // df/da (or df/db) as a function of two operands with derivatives of its own.
 enum class Operand : std::uint8_t { a, b };
 template <class F, Operand kBy>
@@ -94,7 +121,8 @@ inline constexpr bool kIsPartial<Partial<F, kBy>> = true;
 template <class F>
 struct PointwiseBinary {
   static constexpr const char* name = F::name;
-  static constexpr KernelTable<BinaryGradKernels> kernels{F::name, &binary_grad_cpu<F>};
+  static constexpr KernelTable<BinaryGradKernels> kernels{F::name, &binary_grad_cpu<F>,
+                                                          device_table(binary_grad_cuda<F>)};
   struct Saved {
     SavedTensor a, b;
   };

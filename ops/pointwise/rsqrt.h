@@ -1,31 +1,12 @@
-// 1 / sqrt(x + eps), for the second derivatives of the norms.
+// Parts of the norms' second derivatives.
 #pragma once
 
-#include "ops/pointwise/pointwise.h"
+#include "ops/ops.h"
 
 namespace duet {
 
-struct Rsqrt {
-  static constexpr const char* name = "rsqrt";
-  static constexpr UnaryF32 vector_f = nullptr;  // one number a row
-  static constexpr UnaryGradF32 vector_df = nullptr;
-
-  template <class T>
-  DUET_HD static T f(T x) {
-    using std::sqrt;
-    return T(1) / sqrt(x);
-  }
-  // -1 / (2 x sqrt(x))
-  template <class T>
-  DUET_HD static T df(T x) {
-    using std::sqrt;
-    return T(-0.5) / (x * sqrt(x));
-  }
-};
-
-inline Tensor rsqrt(const Tensor& x, double eps) {
-  return pointwise<Rsqrt>(add(x, Tensor::full({}, eps, x.dtype(), x.device())));
-}
+// 1 / sqrt(x + eps)
+Tensor rsqrt(const Tensor& x, double eps);
 
 // [*, C] -> [*, 1]
 inline Tensor row_mean(const Tensor& x) {

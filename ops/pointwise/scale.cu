@@ -2,6 +2,7 @@
 #include "autograd/op.h"
 #include "ops/check_inputs.h"
 #include "ops/ops.h"
+#include "ops/pointwise/elementwise.h"
 #include "ops/pointwise/pointwise_cpu.h"
 #include "ops/pointwise/strided_loop.h"
 #include "runtime/kernel_table.h"
@@ -28,8 +29,22 @@ void scale_cpu_kernel(ConstView x, double factor, View y) {
   });
 }
 
+struct ScaleBody : ElementwiseBody<1, 1> {
+  float factor;
+  explicit ScaleBody(float c) : factor(c) {}
+  template <int kWidth>
+  DUET_HD void operator()(std::int64_t, const float (&in)[1][kWidth],
+                          float (&out)[1][kWidth]) const {
+    for (int i = 0; i < kWidth; ++i) out[0][i] = factor * in[0][i];
+  }
+};
+void scale_cuda_kernel(ConstView x, double factor, View y) {
+  elementwise(ScaleBody(static_cast<float>(factor)), y.shape, {x}, {y});
+}
+
 constexpr ScaleKernels scale_cpu{scale_cpu_kernel};
-constexpr KernelTable<ScaleKernels> kernels{"scale", &scale_cpu};
+constexpr ScaleKernels scale_cuda{scale_cuda_kernel};
+constexpr KernelTable<ScaleKernels> kernels{"scale", &scale_cpu, device_table(scale_cuda)};
 
 struct Scale {
   static constexpr const char* name = "scale";

@@ -53,8 +53,34 @@ void backward_cpu(ConstView gate, ConstView up, ConstView dy, View dgate, View d
   });
 }
 
+struct ForwardBody : ElementwiseBody<2, 1> {
+  template <int kWidth>
+  DUET_HD void operator()(std::int64_t, const float (&in)[2][kWidth],
+                          float (&out)[1][kWidth]) const {
+    for (int i = 0; i < kWidth; ++i) out[0][i] = Silu::f(in[0][i]) * in[1][i];
+  }
+};
+struct BackwardBody : ElementwiseBody<3, 2> {
+  template <int kWidth>
+  DUET_HD void operator()(std::int64_t, const float (&in)[3][kWidth],
+                          float (&out)[2][kWidth]) const {
+    for (int i = 0; i < kWidth; ++i) {
+      const float gate = in[0][i], up = in[1][i], dy = in[2][i];
+      out[0][i] = dy * up * Silu::df(gate);
+      out[1][i] = dy * Silu::f(gate);
+    }
+  }
+};
+void forward_cuda(ConstView gate, ConstView up, View y) {
+  elementwise(ForwardBody{}, y.shape, {gate, up}, {y});
+}
+void backward_cuda(ConstView gate, ConstView up, ConstView dy, View dgate, View dup) {
+  elementwise(BackwardBody{}, dgate.shape, {gate, up, dy}, {dgate, dup});
+}
+
 constexpr SwigluKernels swiglu_cpu{forward_cpu, backward_cpu};
-constexpr KernelTable<SwigluKernels> kernels{"swiglu", &swiglu_cpu};
+constexpr SwigluKernels swiglu_cuda{forward_cuda, backward_cuda};
+constexpr KernelTable<SwigluKernels> kernels{"swiglu", &swiglu_cpu, device_table(swiglu_cuda)};
 
 struct Swiglu {
   static constexpr const char* name = "swiglu";

@@ -100,14 +100,10 @@ void finish(Thread& thread) {
   thread.state = State::finished;
   Warp& warp = *thread.warp;
   warp.alive &= ~(1U << thread.lane);
-  for (unsigned lane = 0; lane < kWarpLanes && warp.waiting != 0; ++lane) {
-    if ((warp.waiting >> lane & 1) == 0) continue;
-    const Thread& other = *warp.lanes[lane];
-    if ((other.mask >> thread.lane & 1) != 0) {
-      fail(
-          "lane %u leaves the kernel, but the warp operation of lane %u (mask %08x) names it at "
-          "%s:%d",
-          thread.lane, lane, other.mask, other.place.file, other.place.line);
+  for (const Meeting& meeting : warp.meetings) {
+    if ((meeting.mask >> thread.lane & 1) != 0) {
+      fail("lane %u leaves the kernel, but the mask %08x of a warp operation names it, at %s:%d",
+           thread.lane, meeting.mask, meeting.place.file, meeting.place.line);
     }
   }
   --alive;
@@ -170,6 +166,7 @@ void lay_out_threads(dim3 block) {
     thread.lane = i % kWarpLanes;
     thread.warp = &warps[i / kWarpLanes];
     thread.warp->lanes[thread.lane] = &thread;
+    thread.warp->existing |= 1U << thread.lane;
   }
   if constexpr (kTsan) {
     static std::vector<void*> contexts;
@@ -183,11 +180,8 @@ void lay_out_threads(dim3 block) {
 void run_block() {
   for (Thread& thread : threads) thread.state = State::unstarted;
   for (Warp& warp : warps) {
-    warp.alive = 0;
-    for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
-      if (warp.lanes[lane]) warp.alive |= 1U << lane;
-    }
-    warp.waiting = 0;
+    warp.alive = warp.existing;
+    warp.meetings.clear();
   }
   alive = static_cast<unsigned>(threads.size());
   barrier.waiting = 0;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
-#include <cstring>
 
 #include "tests/sim_cuda/engine.h"
 #include "tests/sim_cuda/thread.h"
@@ -37,10 +36,6 @@ class Line {
 };
 
 }  // namespace
-
-bool Place::operator==(const Place& other) const {
-  return line == other.line && (file == other.file || std::strcmp(file, other.file) == 0);
-}
 
 void fail(const char* format, ...) {
   Line line;

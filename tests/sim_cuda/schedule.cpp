@@ -1,4 +1,4 @@
-// Forward: oldest first. Reverse: highest number, youngest first. Random: drawn anew at every turn.
+// What is drawn once per launch or block.
 #include "tests/sim_cuda/schedule.h"
 
 #include <algorithm>
@@ -31,34 +31,6 @@ void Schedule::begin_block() {
   ready_.clear();
   first_ready_ = 0;
   std::shuffle(start_order_.begin(), start_order_.end(), random_);
-}
-
-unsigned Schedule::next_unstarted() const {
-  if (order_ == Order::random) return start_order_[started_];
-  return order_ == Order::forward ? started_ : threads_ - 1 - started_;
-}
-
-Thread& Schedule::take_ready() {
-  const std::size_t last = ready_.size() - 1;
-  std::size_t chosen = first_ready_;
-  if (order_ == Order::reverse) chosen = last;
-  if (order_ == Order::random) chosen += random_() % (ready_.size() - first_ready_);
-  Thread& thread = *ready_[chosen];
-  if (order_ == Order::forward) {
-    ++first_ready_;
-  } else {
-    ready_[chosen] = ready_[last];
-    ready_.pop_back();
-  }
-  if (!any_ready()) {
-    ready_.clear();
-    first_ready_ = 0;
-  }
-  return thread;
-}
-
-bool Schedule::ready_first() {
-  return any_ready() && (!any_unstarted() || order_ != Order::random || coin());
 }
 
 }  // namespace sim

@@ -20,16 +20,40 @@ class Schedule {
 
   // Threads of the block that never ran.
   bool any_unstarted() const { return started_ < threads_; }
-  unsigned next_unstarted() const;  // its number
+  // The number of the one that starts next.
+  unsigned next_unstarted() const {
+    if (order_ == Order::random) return start_order_[started_];
+    return order_ == Order::forward ? started_ : threads_ - 1 - started_;
+  }
   void start() { ++started_; }
 
   // Threads that waited and may go on.
   bool any_ready() const { return first_ready_ < ready_.size(); }
   void add_ready(Thread& thread) { ready_.push_back(&thread); }
-  Thread& take_ready();
+  // Forward the oldest, in reverse the youngest, else drawn.
+  Thread& take_ready() {
+    const std::size_t last = ready_.size() - 1;
+    std::size_t chosen = first_ready_;
+    if (order_ == Order::reverse) chosen = last;
+    if (order_ == Order::random) chosen += random_() % (ready_.size() - first_ready_);
+    Thread& thread = *ready_[chosen];
+    if (order_ == Order::forward) {
+      ++first_ready_;
+    } else {
+      ready_[chosen] = ready_[last];
+      ready_.pop_back();
+    }
+    if (!any_ready()) {
+      ready_.clear();
+      first_ready_ = 0;
+    }
+    return thread;
+  }
 
   // Whether a ready thread goes before an unstarted one; there is one.
-  bool ready_first();
+  bool ready_first() {
+    return any_ready() && (!any_unstarted() || order_ != Order::random || coin());
+  }
   // Whether a thread that ended gives way to a ready one although there are unstarted ones.
   bool give_way() { return order_ == Order::random && any_ready() && coin(); }
 

@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <cstring>
+#include <vector>
 
 #include "tests/sim_cuda/fiber.h"
 #include "tests/sim_cuda/sanitizers.h"
@@ -21,7 +23,9 @@ struct Place {
   static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
   }
-  bool operator==(const Place& other) const;
+  bool operator==(const Place& other) const {
+    return line == other.line && (file == other.file || std::strcmp(file, other.file) == 0);
+  }
 };
 
 // Carries out a warp operation for all lanes of the mask at once. lanes[i] is what lane i brought.
@@ -37,19 +41,24 @@ struct Thread {
   Warp* warp = nullptr;
   Fiber* fiber = nullptr;
   State state = State::unstarted;
-  Place place;  // where it waits
-  // The warp operation in which it waits.
-  unsigned mask = 0;
-  WarpFunction function = nullptr;
-  void* argument = nullptr;
-
+  Place place;           // where it waits
   void* tsan = nullptr;  // its context in ThreadSanitizer
+};
+
+// A warp operation that some lanes of its mask have come to, and others not yet.
+struct Meeting {
+  unsigned mask = 0;
+  unsigned arrived = 0;  // bits of lanes, as in the mask
+  WarpFunction function = nullptr;
+  Place place;
 };
 
 struct Warp {
   Thread* lanes[kWarpLanes] = {};
-  unsigned alive = 0;    // bits of the lanes that have not left the kernel
-  unsigned waiting = 0;  // bits of the lanes in a warp operation
+  unsigned existing = 0;          // bits of the lanes that the block has
+  unsigned alive = 0;             // and that have not left the kernel
+  std::vector<Meeting> meetings;  // several only where lanes with other masks go separate ways
+  void* arguments[kWarpLanes] = {};
   unsigned operations = 0;
   long tokens[2] = {};  // for ThreadSanitizer: one operation's lanes meet in one of them
 };

@@ -1,6 +1,9 @@
 // How the lanes of a warp meet.
 #include "tests/sim_cuda/warp.h"
 
+#include <bit>
+#include <vector>
+
 namespace sim {
 namespace {
 
@@ -22,29 +25,42 @@ void carry_out_ballot(void* const* lanes, unsigned mask) {
 
 void carry_out_nothing(void* const*, unsigned) {}
 
-// Whether `other`, lane `lane` of the mask, waits in the operation that `thread` just came to.
-// Fails where it never can.
-bool has_arrived(const Thread& thread, const Thread* other, unsigned lane) {
-  const Place at = thread.place;
-  if (!other) {
-    fail("the mask %08x names lane %u, which the block of %u threads does not have, at %s:%d",
-         thread.mask, lane, block_size.x * block_size.y * block_size.z, at.file, at.line);
+// Fails where the lanes of the mask can never meet.
+void check_opening(const Thread& thread, const Meeting& meeting) {
+  const Warp& warp = *thread.warp;
+  const Place at = meeting.place;
+  const auto first_lane = [](unsigned bits) { return std::countr_zero(bits); };
+  if (const unsigned missing = meeting.mask & ~warp.existing; missing != 0) {
+    fail("the mask %08x names lane %d, which the block of %u threads does not have, at %s:%d",
+         meeting.mask, first_lane(missing), block_size.x * block_size.y * block_size.z, at.file,
+         at.line);
   }
-  if (other->state == State::finished) {
-    fail("the mask %08x names lane %u, which has left the kernel, at %s:%d", thread.mask, lane,
-         at.file, at.line);
+  if (const unsigned gone = meeting.mask & ~warp.alive; gone != 0) {
+    fail("the mask %08x names lane %d, which has left the kernel, at %s:%d", meeting.mask,
+         first_lane(gone), at.file, at.line);
   }
-  if (other->state != State::in_warp_operation) return false;
-  if (other->mask == thread.mask && other->function == thread.function && other->place == at)
-    return true;
-  if ((other->mask >> thread.lane & 1) != 0) {  // each waits for the other
+  for (const Meeting& other : warp.meetings) {
+    const unsigned waiting = meeting.mask & other.arrived;
+    if ((other.mask >> thread.lane & 1) == 0 || waiting == 0) continue;
+    // They wait for this lane there, and this lane waits for them here.
     fail(
-        "divergent warp operation: lane %u is at %s:%d with mask %08x, lane %u at %s:%d with mask "
+        "divergent warp operation: lane %u is at %s:%d with mask %08x, lane %d at %s:%d with mask "
         "%08x",
-        thread.lane, at.file, at.line, thread.mask, lane, other->place.file, other->place.line,
-        other->mask);
+        thread.lane, at.file, at.line, meeting.mask, first_lane(waiting), other.place.file,
+        other.place.line, other.mask);
   }
-  return false;  // among others, after which it may come
+}
+
+Meeting& meeting_of(const Thread& thread, const Meeting& wanted) {
+  std::vector<Meeting>& meetings = thread.warp->meetings;
+  for (Meeting& meeting : meetings) {
+    if (meeting.mask == wanted.mask && meeting.function == wanted.function &&
+        meeting.place == wanted.place) {
+      return meeting;
+    }
+  }
+  check_opening(thread, wanted);
+  return meetings.emplace_back(wanted);
 }
 
 }  // namespace
@@ -55,39 +71,29 @@ void warp_operation(unsigned mask, WarpFunction function, void* argument, Place 
   void* token = &warp.tokens[warp.operations % 2];
   tsan_release(token);
   enter_engine();
-  if ((mask >> thread.lane & 1) == 0) {
+  const unsigned bit = 1U << thread.lane;
+  if ((mask & bit) == 0) {
     fail("lane %u is not in the mask %08x of its own warp operation at %s:%d", thread.lane, mask,
          place.file, place.line);
   }
-  thread.place = place;
-  thread.mask = mask;
-  thread.function = function;
-  thread.argument = argument;
-  thread.state = State::in_warp_operation;
-  warp.waiting |= 1U << thread.lane;
-  void* arguments[kWarpLanes] = {};
-  bool all = true;
-  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
-    if ((mask >> lane & 1) == 0) continue;
-    if (has_arrived(thread, warp.lanes[lane], lane)) {
-      arguments[lane] = warp.lanes[lane]->argument;
-    } else {
-      all = false;
-    }
-  }
-  if (all) {
+  Meeting& meeting = meeting_of(thread, {mask, 0, function, place});
+  warp.arguments[thread.lane] = argument;
+  meeting.arrived |= bit;
+  if (meeting.arrived == mask) {
+    meeting = warp.meetings.back();
+    warp.meetings.pop_back();
     leave_engine(thread);
     tsan_acquire(token);
-    function(arguments, mask);
+    function(warp.arguments, mask);
     tsan_release(token);
     enter_engine();
     ++warp.operations;
-    warp.waiting &= ~mask;
-    thread.state = State::running;
-    for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
-      if ((mask >> lane & 1) != 0 && lane != thread.lane) make_ready(*warp.lanes[lane]);
+    for (unsigned others = mask & ~bit; others != 0; others &= others - 1) {
+      make_ready(*warp.lanes[std::countr_zero(others)]);
     }
   } else {
+    thread.place = place;
+    thread.state = State::in_warp_operation;
     wait_for_turn(thread);
   }
   leave_engine(thread);
