@@ -1,7 +1,7 @@
 // linear: y = x W^T + bias, with the weight's gradient added straight into the leaf's buffer.
 #include "autograd/op.h"
 #include "ops/computing_dtype.h"
-#include "ops/matmul/matmul_cpu.h"
+#include "ops/matmul/matmul_kernels.h"
 #include "ops/matmul/operand.h"
 #include "ops/ops.h"
 #include "runtime/memory_ops.h"

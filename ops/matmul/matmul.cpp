@@ -1,7 +1,7 @@
 // matmul: batched matrix products whose leading dimensions broadcast.
 #include "autograd/op.h"
 #include "ops/computing_dtype.h"
-#include "ops/matmul/matmul_cpu.h"
+#include "ops/matmul/matmul_kernels.h"
 #include "ops/matmul/operand.h"
 #include "ops/ops.h"
 #include "ops/reduce/reduce.h"

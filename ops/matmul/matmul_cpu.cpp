@@ -4,64 +4,13 @@
 #include <array>
 
 #include "ops/matmul/gemm_f64.h"
+#include "ops/matmul/merge_dims.h"
 #include "runtime/cpu/memory_ops_cpu.h"
 #include "runtime/cpu/onednn.h"
 #include "runtime/cpu/parallel.h"
 
 namespace duet {
 namespace {
-
-// One operand of a product with its dimensions in the making.
-struct Operand {
-  ConstView view;
-
-  // Dimensions d and d + 1 of all operands become one.
-  void merge(int d) {
-    view.shape[d + 1] *= view.shape[d];
-    erase(d);
-  }
-  void erase(int d) {
-    Shape shape;
-    Strides strides;
-    for (int i = 0; i < view.ndim(); ++i) {
-      if (i == d) continue;
-      shape.push_back(view.shape[i]);
-      strides.push_back(view.strides[i]);
-    }
-    view.shape = shape;
-    view.strides = strides;
-  }
-  bool steps_as_one(int d) const {
-    return view.strides[d] == view.strides[d + 1] * view.shape[d + 1];
-  }
-};
-
-// Fewer, larger products for the same result: leading dimensions of size 1 go, neighbours that step
-// as one merge, and where one b serves all of a, the last of them joins the rows.
-void simplify(Operand& a, Operand& b, Operand& c) {
-  const auto all = [&](auto&& f) {
-    f(a);
-    f(b);
-    f(c);
-  };
-  for (int d = c.view.ndim() - 3; d >= 0; --d) {
-    if (c.view.shape[d] == 1) {
-      all([&](Operand& x) { x.erase(d); });
-    } else if (d + 3 < c.view.ndim() && a.steps_as_one(d) && b.steps_as_one(d) &&
-               c.steps_as_one(d)) {
-      all([&](Operand& x) { x.merge(d); });
-    }
-  }
-  for (int d = c.view.ndim() - 3; d >= 0; --d) {
-    if (b.view.strides[d] != 0 || !a.steps_as_one(d) || !c.steps_as_one(d)) return;
-    Operand rows = a;
-    rows.merge(d);
-    if (!is_gemm_operand(rows.view)) return;
-    a = rows;
-    b.erase(d);
-    c.merge(d);
-  }
-}
 
 constexpr std::int64_t kColumns = 64;    // of one chunk of column_sum
 constexpr std::int64_t kRowBlock = 128;  // rows summed in T before the sum goes to double
@@ -131,15 +80,11 @@ void gemm_cpu(ConstView a, ConstView b, View c, bool accumulate) {
     if (!accumulate) memory_ops_cpu.fill(c, 0.0);
     return;
   }
-  Operand left{a};
-  Operand right{b};
-  Operand out{c};
-  simplify(left, right, out);
-  const View target{c.data, c.dtype, out.view.shape, out.view.strides};
+  merge_dims(a, b, c);
   if (c.dtype == DType::f32) {
-    gemm(left.view, right.view, target, {.accumulate = accumulate});
+    gemm(a, b, c, {.accumulate = accumulate});
   } else {
-    gemm_f64(left.view, right.view, target, accumulate);
+    gemm_f64(a, b, c, accumulate);
   }
 }
 

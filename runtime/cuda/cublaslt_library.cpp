@@ -4,42 +4,33 @@
 
 #include "runtime/error.h"
 
-// The simulator's functions are linked into the program; the library's are looked up in it.
-#if DUET_SIM_CUDA
-#define FIND(to, function) (to) = &(function)
-#else
-#define FIND(to, function) find(library, #function, to, missing)
-#endif
-
 namespace duet::cuda {
 namespace {
 
 // The library's major version is part of its name.
 constexpr int kMajor = CUBLAS_VER_MAJOR;
 
-template <class Function>
-void find(void* library, const char* name, Function*& to, std::string& missing) {
-  to = reinterpret_cast<Function*>(::dlsym(library, name));
-  if (to == nullptr && missing.empty()) missing = name;
-}
-
-CublasLtLibrary functions_of([[maybe_unused]] void* library) {
+CublasLtLibrary functions_of(void* library) {
   CublasLtLibrary lt;
   std::string missing;
-  FIND(lt.create, cublasLtCreate);
-  FIND(lt.get_version, cublasLtGetVersion);
-  FIND(lt.get_status_string, cublasLtGetStatusString);
-  FIND(lt.matmul, cublasLtMatmul);
-  FIND(lt.get_heuristic, cublasLtMatmulAlgoGetHeuristic);
-  FIND(lt.create_matmul, cublasLtMatmulDescCreate);
-  FIND(lt.destroy_matmul, cublasLtMatmulDescDestroy);
-  FIND(lt.set_matmul, cublasLtMatmulDescSetAttribute);
-  FIND(lt.create_layout, cublasLtMatrixLayoutCreate);
-  FIND(lt.destroy_layout, cublasLtMatrixLayoutDestroy);
-  FIND(lt.set_layout, cublasLtMatrixLayoutSetAttribute);
-  FIND(lt.create_preference, cublasLtMatmulPreferenceCreate);
-  FIND(lt.destroy_preference, cublasLtMatmulPreferenceDestroy);
-  FIND(lt.set_preference, cublasLtMatmulPreferenceSetAttribute);
+  const auto find = [&]<class Function>(Function*& to, const char* name) {
+    to = reinterpret_cast<Function*>(::dlsym(library, name));
+    if (to == nullptr && missing.empty()) missing = name;
+  };
+  find(lt.create, "cublasLtCreate");
+  find(lt.get_version, "cublasLtGetVersion");
+  find(lt.get_status_string, "cublasLtGetStatusString");
+  find(lt.matmul, "cublasLtMatmul");
+  find(lt.get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(lt.create_matmul, "cublasLtMatmulDescCreate");
+  find(lt.destroy_matmul, "cublasLtMatmulDescDestroy");
+  find(lt.set_matmul, "cublasLtMatmulDescSetAttribute");
+  find(lt.create_layout, "cublasLtMatrixLayoutCreate");
+  find(lt.destroy_layout, "cublasLtMatrixLayoutDestroy");
+  find(lt.set_layout, "cublasLtMatrixLayoutSetAttribute");
+  find(lt.create_preference, "cublasLtMatmulPreferenceCreate");
+  find(lt.destroy_preference, "cublasLtMatmulPreferenceDestroy");
+  find(lt.set_preference, "cublasLtMatmulPreferenceSetAttribute");
   if (!missing.empty()) {
     lt = {};
     lt.description =
@@ -53,10 +44,8 @@ CublasLtLibrary functions_of([[maybe_unused]] void* library) {
 }
 
 CublasLtLibrary open() {
-  void* library = nullptr;
-#if !DUET_SIM_CUDA
   const std::string name = concat("libcublasLt.so.", kMajor);
-  library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     CublasLtLibrary none;
     const char* const words = ::dlerror();
@@ -65,7 +54,6 @@ CublasLtLibrary open() {
                " (install cuBLAS of CUDA ", kMajor, ", or name its folder in LD_LIBRARY_PATH)");
     return none;
   }
-#endif
   return functions_of(library);
 }
 

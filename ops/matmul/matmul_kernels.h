@@ -1,0 +1,26 @@
+// Matrix products behind ops/matmul and ops/linear_cross_entropy. On the cpu f32 by oneDNN, f64 by
+// blocked loops; on cuda f32 by cublasLt.
+#pragma once
+
+#include "runtime/kernel_table.h"
+#include "runtime/view.h"
+
+namespace duet {
+
+struct MatmulKernels {
+  // c = a @ b, or c += a @ b. [*, M, K] x [*, K, N] -> [*, M, N], the same number of dimensions in
+  // all; in a and b a leading stride 0 broadcasts. Any size may be 0: an inner size 0 gives zeros.
+  // Requires: c has last stride 1; for f32 a and b are gemm operands (runtime/cpu/onednn.h).
+  void (*gemm)(ConstView a, ConstView b, View c, bool accumulate);
+  // y = x @ weight^T + bias: [N, In], [Out, In], [Out] -> [N, Out]. Without bias: its data is null.
+  void (*linear)(ConstView x, ConstView weight, ConstView bias, View y);
+  // out = or += sum over rows of x: [N, C] -> [C]
+  void (*column_sum)(ConstView x, View out, bool accumulate);
+};
+
+extern const MatmulKernels matmul_cpu;
+extern const MatmulKernels matmul_cuda;
+inline constexpr KernelTable<MatmulKernels> matmul_kernels{"matmul", &matmul_cpu,
+                                                           DUET_CUDA_TABLE(matmul_cuda)};
+
+}  // namespace duet

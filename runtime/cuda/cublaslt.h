@@ -1,0 +1,25 @@
+// Matrix products in f32 through cublasLt, in row-major terms. The algorithm is chosen once per
+// shape and kept.
+//
+//   cuda::gemm(a, b, c, {.accumulate = true});   // c += a @ b
+//
+// Transposes and batches are strides: a transposed operand is a view with its last two swapped.
+#pragma once
+
+#include "runtime/view.h"
+
+namespace duet::cuda {
+
+struct GemmOptions {
+  bool accumulate = false;      // c += a @ b instead of c = a @ b
+  const float* bias = nullptr;  // [N], added to every row; not together with accumulate
+};
+
+// c = a @ b: [M, K] x [K, N] -> [M, N], or batches [B, M, K] x [B, K, N] -> [B, M, N]; in a and b a
+// batch stride 0 broadcasts. Sums are in f32 (no TF32) and the same in every run. Requires: f32, no
+// size is 0, c has last stride 1, a and b are gemm operands (is_gemm_operand in
+// runtime/cpu/onednn.h: one of the last two strides is 1 and the other does not overlap).
+// The first call takes 32 MiB of workspace from the allocator, scope "cublaslt".
+void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmOptions& options = {});
+
+}  // namespace duet::cuda
