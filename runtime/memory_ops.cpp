@@ -1,13 +1,14 @@
 #include "runtime/memory_ops.h"
 
-#include "runtime/cpu/memory_ops_cpu.h"
 #include "runtime/device_source.h"
 #include "runtime/kernel_table.h"
+#include "runtime/memory_ops_kernels.h"
 
 namespace duet {
 namespace {
 
-constexpr KernelTable<MemoryOpsKernels> kernels{"memory_ops", &memory_ops_cpu};
+constexpr KernelTable<MemoryOpsKernels> kernels{"memory_ops", &memory_ops_cpu,
+                                                DUET_CUDA_TABLE(memory_ops_cuda)};
 
 void check_same_shape(const char* op, const Tensor& out, const Tensor& x) {
   check(out.shape() == x.shape(), ErrorKind::shape, op, ": shapes differ: got ", x.shape(),

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "ops/embedding/embedding.h"
-#include "runtime/cpu/memory_ops_cpu.h"
 #include "runtime/cpu/parallel.h"
+#include "runtime/memory_ops_kernels.h"
 #include "runtime/strided.h"
 
 namespace duet {

@@ -2,8 +2,8 @@
 
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/matmul/matmul_cpu.h"
-#include "runtime/cpu/memory_ops_cpu.h"
 #include "runtime/cpu/parallel.h"
+#include "runtime/memory_ops_kernels.h"
 
 namespace duet {
 namespace {

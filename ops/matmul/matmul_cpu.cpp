@@ -5,9 +5,9 @@
 
 #include "ops/matmul/gemm_f64.h"
 #include "ops/matmul/merge_dims.h"
-#include "runtime/cpu/memory_ops_cpu.h"
 #include "runtime/cpu/onednn.h"
 #include "runtime/cpu/parallel.h"
+#include "runtime/memory_ops_kernels.h"
 
 namespace duet {
 namespace {

@@ -45,7 +45,7 @@ template <int kInputs, int kOutputs>
 struct ElementwiseBody {
   using In = float;
   using Out = float;
-  static constexpr int kIn = kInputs, kOut = kOutputs;
+  static constexpr int kIn = kInputs, kOut = kOutputs, kPack = 4;
 };
 
 }  // namespace duet

@@ -1,53 +1,15 @@
-#include "runtime/cpu/memory_ops_cpu.h"
-
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
+#include "runtime/convert.h"
 #include "runtime/cpu/parallel.h"
+#include "runtime/memory_ops_kernels.h"
 #include "runtime/strided.h"
 
 namespace duet {
 namespace {
 
 constexpr std::int64_t kGrain = 1 << 15;  // elements; 0.1 MB is well above a thread's start cost
-
-// The nearest float towards zero, with its last bit set if that lost anything ("round to odd"):
-// rounding it again, to 16 bits, then gives what rounding the double once would.
-float to_odd(double value) {
-  const auto nearest = static_cast<float>(value);
-  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
-  auto bits = std::bit_cast<std::uint32_t>(nearest);
-  if (std::fabs(static_cast<double>(nearest)) > std::fabs(value)) --bits;
-  return std::bit_cast<float>(bits | 1U);
-}
-
-// Conversions round to nearest, ties to even. To an integer they cut towards zero and saturate; NaN
-// becomes 0.
-template <class To, class From>
-To convert(From value) {
-  if constexpr (std::is_same_v<To, From>) {
-    return value;
-  } else if constexpr (std::is_class_v<From>) {
-    return convert<To>(static_cast<float>(value));
-  } else if constexpr (std::is_class_v<To>) {
-    return std::is_same_v<From, float> ? To(static_cast<float>(value))
-                                       : To(to_odd(static_cast<double>(value)));
-  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    const auto wide = static_cast<double>(value);
-    constexpr auto kLow = static_cast<double>(std::numeric_limits<To>::min());
-    // NOLINTNEXTLINE(bugprone-integer-division): max is odd, so half of max + 1 is exact
-    constexpr double kEnd = 2.0 * static_cast<double>(std::numeric_limits<To>::max() / 2 + 1);
-    if (wide >= kEnd) return std::numeric_limits<To>::max();
-    return wide > kLow - 1 ? static_cast<To>(wide)
-           : wide <= kLow  ? std::numeric_limits<To>::min()
-                           : To{};
-  } else {
-    return static_cast<To>(value);
-  }
-}
 
 // Calls f(offsets, n, steps) for every row as for_each_row does, on several threads where it pays:
 // the longest dimension is cut into pieces.

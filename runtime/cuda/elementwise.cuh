@@ -5,6 +5,7 @@
 //     using In = float;                                // of all inputs
 //     using Out = float;                               // of all outputs
 //     static constexpr int kIn = 2, kOut = 1;
+//     static constexpr int kPack = 4;                  // elements a thread takes where it can
 //     template <int kWidth>                            // kWidth elements side by side
 //     DUET_HD void operator()(std::int64_t first, const float (&in)[2][kWidth],
 //                             float (&out)[1][kWidth]) const { ... }
@@ -25,7 +26,6 @@
 namespace duet::cuda {
 
 inline constexpr int kElementwiseThreads = 256;
-inline constexpr int kPack = 4;  // elements that a thread takes at once where it can
 
 // n / d for n < 2^31 as a product and a shift (Granlund and Montgomery, 1994): a division by a
 // number that the compiler does not know costs about 20 instructions.
@@ -106,7 +106,7 @@ struct alignas(std::min<std::size_t>(16, sizeof(T) * kWidth)) Packed {
 
 template <class Body>
 struct Elementwise {
-  static constexpr int kOperands = Body::kIn + Body::kOut;
+  static constexpr int kOperands = Body::kIn + Body::kOut, kPack = Body::kPack;
   const typename Body::In* in[std::max(1, Body::kIn)];
   typename Body::Out* out[Body::kOut];
   StridedDims<kOperands> dims;
@@ -179,16 +179,19 @@ template <class Body>
 void elementwise(const Body& body, const Shape& shape, const std::array<ConstView, Body::kIn>& in,
                  const std::array<View, Body::kOut>& out) {
   if (shape.numel() == 0) return;
-  constexpr auto kIn = static_cast<std::size_t>(Body::kIn);
-  constexpr auto kOut = static_cast<std::size_t>(Body::kOut);
-  std::array<Strides, kIn + kOut> strides;
-  for (std::size_t k = 0; k < kIn; ++k) strides[k] = in[k].strides;
-  for (std::size_t k = 0; k < kOut; ++k) strides[kIn + k] = out[k].strides;
-  Elementwise<Body> work{{}, {}, StridedDims<Body::kIn + Body::kOut>(shape, strides)};
-  for (std::size_t k = 0; k < kIn; ++k) work.in[k] = in[k].template as<typename Body::In>();
-  for (std::size_t k = 0; k < kOut; ++k) work.out[k] = out[k].template as<typename Body::Out>();
+  constexpr int kOperands = Body::kIn + Body::kOut;
+  std::array<Strides, kOperands> strides;
+  std::size_t k = 0;
+  for (const ConstView& x : in) strides[k++] = x.strides;
+  for (const View& y : out) strides[k++] = y.strides;
+  Elementwise<Body> work{{}, {}, StridedDims<kOperands>(shape, strides)};
+  k = 0;
+  for (const ConstView& x : in) work.in[k++] = x.template as<typename Body::In>();
+  k = 0;
+  for (const View& y : out) work.out[k++] = y.template as<typename Body::Out>();
   const std::int64_t n = work.dims.n;
-  if (work.packs()) {
+  if (Body::kPack > 1 && work.packs()) {
+    constexpr int kPack = Body::kPack;
     GPU_LAUNCH((elementwise_kernel<kPack, Body>),
                blocks_for((n + kPack - 1) / kPack, kElementwiseThreads), kElementwiseThreads, 0,
                work, body);

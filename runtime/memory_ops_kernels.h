@@ -12,5 +12,6 @@ struct MemoryOpsKernels {
 };
 
 extern const MemoryOpsKernels memory_ops_cpu;
+extern const MemoryOpsKernels memory_ops_cuda;
 
 }  // namespace duet
