@@ -19,6 +19,7 @@ void check_inputs(const char* op, std::initializer_list<NamedInput> inputs) {
   check_defined(op, inputs);
   const NamedInput& first = *inputs.begin();
   for (const auto& [name, t] : inputs) {
+    check_no_f64_on_cuda(op, t.dtype(), t.device());
     check(computes(t.dtype(), t.device()), ErrorKind::dtype, op, ": ", name, " is ", t.dtype(),
           ", expected f32 or f64; convert it first");
     check(t.dtype() == first.tensor.dtype(), ErrorKind::dtype, op, ": dtypes differ: ", name,

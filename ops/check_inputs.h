@@ -12,8 +12,9 @@ struct NamedInput {
   const Tensor& tensor;
 };
 
-// Throws Error(shape) for an undefined input, Error(dtype) unless all are f32 or all are f64,
-// Error(device) unless all lie on one device. For a legally undefined input (a bias) leave it out.
+// Throws Error(shape) for an undefined input, Error(dtype) unless all are f32 or all are f64 (on
+// cuda f32), Error(device) unless all lie on one device. For a legally undefined input (a bias)
+// leave it out.
 void check_inputs(const char* op, std::initializer_list<NamedInput> inputs);
 
 // Only that each is there and on one device: for ops that move elements of any dtype.

@@ -3,13 +3,29 @@
 
 #include "runtime/device.h"
 #include "runtime/dtype.h"
+#include "runtime/error.h"
 
 namespace duet {
 
-// f32 and f64 have kernels. On meta none runs, so a step in bf16 can be planned.
+// f32 and f64 have kernels on the cpu, f32 on cuda. On meta none runs, so a step in bf16 can be
+// planned.
 inline bool computes(DType dtype, Device device) {
-  return dtype == DType::f32 || dtype == DType::f64 ||
-         (dtype == DType::bf16 && device.type == DeviceType::meta);
+  switch (device.type) {
+    case DeviceType::cpu:
+      return dtype == DType::f32 || dtype == DType::f64;
+    case DeviceType::cuda:
+      return dtype == DType::f32;
+    case DeviceType::meta:
+      return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16;
+  }
+  return false;
+}
+
+// f64 is right on other devices, so it has a message of its own. Throws Error(dtype).
+inline void check_no_f64_on_cuda(const char* op, DType dtype, Device device) {
+  check(dtype != DType::f64 || device.type != DeviceType::cuda, ErrorKind::dtype, op,
+        ": float64 has no kernels on cuda: got f64, expected f32; convert it, or run with --device "
+        "cpu");
 }
 
 }  // namespace duet

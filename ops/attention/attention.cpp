@@ -107,6 +107,7 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
   check(k.size(2) > 0 ? q.size(2) % k.size(2) == 0 : q.size(2) == 0, ErrorKind::shape,
         "attention: query heads: got ", q.size(2), ", expected a multiple of the ", k.size(2),
         " key/value heads");
+  check_no_f64_on_cuda("attention", q.dtype(), q.device());
   check(computes(q.dtype(), q.device()), ErrorKind::dtype,
         "attention: dtype is not supported: got ", q.dtype(), ", expected f32 or f64");
   check(k.dtype() == q.dtype() && v.dtype() == q.dtype(), ErrorKind::dtype,

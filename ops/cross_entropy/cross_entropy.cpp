@@ -96,6 +96,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
   check(logits.defined() && targets.defined(), ErrorKind::shape, kName, ": an input is undefined");
   check(logits.ndim() >= 1, ErrorKind::shape, kName, ": logits are [], expected [*, vocabulary]");
+  check_no_f64_on_cuda(kName, logits.dtype(), logits.device());
   check(computes(logits.dtype(), logits.device()), ErrorKind::dtype, kName,
         ": dtype is not supported: got ", logits.dtype(), ", expected f32 or f64");
   check_targets(kName, logits, targets, logits.size(-1), options);

@@ -91,6 +91,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids) {
   check(weight.defined() && ids.defined(), ErrorKind::shape, kName, ": an input is undefined");
   check(weight.ndim() == 2, ErrorKind::shape, kName, ": weight is ", weight.shape(),
         ", expected [vocabulary, width]");
+  check_no_f64_on_cuda(kName, weight.dtype(), weight.device());
   check(computes(weight.dtype(), weight.device()), ErrorKind::dtype, kName,
         ": dtype is not supported: got ", weight.dtype(), ", expected f32 or f64");
   check_id_dtype(ids.dtype(), "embedding: ids");

@@ -113,6 +113,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   check(x.ndim() >= 1 && x.size(-1) == weight.size(1), ErrorKind::shape, kName,
         ": inner dimensions differ: x is ", x.shape(), ", weight is ", weight.shape(),
         " (the last size of both must be equal)");
+  check_no_f64_on_cuda(kName, x.dtype(), x.device());
   check(computes(x.dtype(), x.device()), ErrorKind::dtype, kName, ": dtype is not supported: got ",
         x.dtype(), ", expected f32 or f64");
   check(x.dtype() == weight.dtype(), ErrorKind::dtype, kName, ": dtypes differ: x is ", x.dtype(),

@@ -98,6 +98,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check(!bias.defined() || (bias.ndim() == 1 && bias.size(0) == weight.size(0)), ErrorKind::shape,
         kName, ": bias is ", bias.defined() ? bias.shape() : Shape{}, ", expected [",
         weight.size(0), "]");
+  check_no_f64_on_cuda(kName, x.dtype(), x.device());
   check(computes(x.dtype(), x.device()), ErrorKind::dtype, kName, ": dtype is not supported: got ",
         x.dtype(), ", expected f32 or f64");
   for (const Tensor* t : {&weight, &bias}) {

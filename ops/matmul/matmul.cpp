@@ -141,6 +141,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
         ")");
   check(a.dtype() == b.dtype(), ErrorKind::dtype, kName, ": dtypes differ: a is ", a.dtype(),
         ", b is ", b.dtype(), "; convert one of them");
+  check_no_f64_on_cuda(kName, a.dtype(), a.device());
   check(computes(a.dtype(), a.device()), ErrorKind::dtype, kName, ": dtype is not supported: got ",
         a.dtype(), ", expected f32 or f64");
   check(a.device() == b.device(), ErrorKind::device, kName, ": devices differ: a is on ",

@@ -54,6 +54,7 @@ Tensor rope_table(std::int64_t length, std::int64_t head_dim, double theta, DTyp
         ", expected length >= 0 and an even head width");
   check(theta > 0 && std::isfinite(theta), ErrorKind::usage, "rope_table: theta: got ", theta,
         ", expected a positive number (10000 is usual)");
+  check_no_f64_on_cuda("rope_table", dtype, device);
   check(computes(dtype, device), ErrorKind::dtype, "rope_table: dtype is not supported: got ",
         dtype, ", expected f32 or f64");
   Tensor table = Tensor::empty({length, 2, head_dim / 2}, dtype, device);
@@ -75,6 +76,7 @@ Tensor rope(const Tensor& x, const Tensor& table, std::int64_t position) {
         "rope: positions run past the table: got positions [", position, ", ", end,
         "), expected them in [0, ", table.size(0),
         "); make a longer rope_table or a shorter sequence");
+  check_no_f64_on_cuda("rope", x.dtype(), x.device());
   check(computes(x.dtype(), x.device()), ErrorKind::dtype, "rope: dtype is not supported: got ",
         x.dtype(), ", expected f32 or f64");
   check(table.dtype() == x.dtype(), ErrorKind::dtype, "rope: dtypes differ: table is ",
