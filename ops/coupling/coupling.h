@@ -5,6 +5,7 @@
 // once. x is the head's query, or the mean of its group's queries when several share a key head.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ops/weight_gradient.h"
@@ -70,9 +71,60 @@ struct CouplingWorkspace {
   }
 };
 
+// The same on a GPU, where a block keeps a tile in its registers: see fragment.cuh. The workspace
+// is needed for the parts of weight gradients, one of each block and net (backward), and for the
+// matrices packed, where all of them do not fit into shared memory.
+struct CouplingCudaLayout {
+  static constexpr std::int64_t kMaxWidth = 128, kMaxHidden = 128;
+  static constexpr std::int64_t tile_tokens(std::int64_t width) { return width > 64 ? 32 : 64; }
+
+  std::int64_t width, hidden;  // padded
+  std::int64_t matrix;         // packed, rows of width + 4
+  std::int64_t blocks;         // of each net
+  std::int64_t tiles_size;     // of shared memory, without the matrices
+  bool matrices_in_shared;
+  std::int64_t part_size, parts_begin, size;
+
+  CouplingCudaLayout(const CouplingSizes& s, bool backward)
+      : width(s.width > 64   ? 128
+              : s.width > 32 ? 64
+              : s.width > 16 ? 32
+                             : 16),
+        hidden(CouplingSizes::padded(s.hidden)),
+        matrix(hidden * (width + 4)),
+        blocks(blocks_of(s, width, backward)),
+        tiles_size(tiles_of(s, width, hidden, backward)),
+        matrices_in_shared((s.matrices() * matrix + tiles_size) * 4 <= kMaxShared),
+        part_size(backward ? s.matrices() * hidden * width + 4 : 0),
+        parts_begin(matrices_in_shared ? 0 : s.nets * s.matrices() * matrix),
+        size(parts_begin + blocks * s.nets * part_size) {}
+
+  std::int64_t shared_bytes(const CouplingSizes& s) const {
+    return (tiles_size + (matrices_in_shared ? s.matrices() * matrix : 0)) * 4;
+  }
+
+ private:
+  static constexpr std::int64_t kMaxShared = 226 << 10;  // bytes of a block
+
+  // Two blocks for each of an H200's 132 processors, four in forward, and no more than tiles.
+  static std::int64_t blocks_of(const CouplingSizes& s, std::int64_t width, bool backward) {
+    const std::int64_t tile = tile_tokens(width), most = backward ? 264 : 528;
+    const std::int64_t tiles = (s.tokens() + tile - 1) / tile * (s.nets == 1 ? s.key_heads : 1);
+    return std::min(tiles, (most + s.nets - 1) / s.nets);
+  }
+  static std::int64_t tiles_of(const CouplingSizes& s, std::int64_t width, std::int64_t hidden,
+                               bool backward) {
+    const std::int64_t tokens = tile_tokens(width);
+    if (!backward) return tokens * 12;  // 8 hidden units, and 4 columns against bank conflicts
+    // x and the gradients at the outputs, two of hidden units; or 16 sums of each thread.
+    const std::int64_t outputs = s.map == CouplingMap::affine ? 2 : 1;
+    return std::max<std::int64_t>(4096, tokens * ((1 + outputs) * width + 2 * (hidden + 4)));
+  }
+};
+
 // q, k and their gradients: [B, T, H, D], last stride 1. w1 [G, h, D], w2 [G, D, h], dt [G]: no
 // gaps; for affine w1 [G, 2, h, D], w2 [G, 2, 2 D, h], no dt. Null data: the map has no such input.
-// The number of threads that the workspace was sized for is the most a kernel uses.
+// The number of threads that the workspace was sized for is the most a CPU kernel uses.
 struct CouplingKernels {
   struct Inputs {
     ConstView q, k, w1, w2, dt;
@@ -90,5 +142,6 @@ struct CouplingKernels {
 };
 
 extern const CouplingKernels coupling_cpu;
+extern const CouplingKernels coupling_cuda;
 
 }  // namespace duet

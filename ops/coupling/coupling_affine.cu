@@ -1,0 +1,271 @@
+// The affine coupling on a GPU. The equations, and their way back, stand in affine_walk.h; here the
+// queries of a group are never held one by one: the mean moves as each of them does.
+#include "ops/coupling/launch.cuh"
+
+namespace duet::coupling {
+namespace {
+
+constexpr int kHalfMatrices = 3;  // w1, and w2 of s and of t
+
+// All matrices of a launch's nets, packed: one block each.
+__global__ void __launch_bounds__(kThreads) coupling_pack_kernel(Task task, float* packed) {
+  const std::int64_t half_net = blockIdx.x / kHalfMatrices;
+  const int output = static_cast<int>(blockIdx.x % kHalfMatrices) - 1;
+  const std::int64_t size = static_cast<std::int64_t>(task.hidden) * task.width;
+  float* const to = packed + static_cast<std::int64_t>(blockIdx.x) * task.matrix();
+  if (output < 0) {
+    pack(task.w1 + half_net * size, task.hidden, task.width, false, task.padded_hidden, task.stride,
+         to);
+  } else {
+    pack(task.w2 + (2 * half_net + output) * size, task.width, task.hidden, true,
+         task.padded_hidden, task.stride, to);
+  }
+}
+
+// The two nets of a step: half 0 moves the key, half 1 the queries.
+struct Halves {
+  const float* matrices;
+  int matrix, stride, hidden;
+  __device__ Net net(int half) const {
+    return {matrices + half * kHalfMatrices * matrix, matrix, stride, hidden};
+  }
+};
+
+// The matrices of the block's net, in shared memory or where they were packed.
+__device__ Halves load_halves(const Task& task, float* shared) {
+  const std::int64_t net = task.work.net();
+  const int matrix = task.matrix();
+  if (task.packed != nullptr) {
+    return {task.packed + net * 2 * kHalfMatrices * matrix, matrix, task.stride, task.hidden};
+  }
+  const std::int64_t size = static_cast<std::int64_t>(task.hidden) * task.width;
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t half_net = 2 * net + half;
+    float* to = shared + half * kHalfMatrices * matrix;
+    pack(task.w1 + half_net * size, task.hidden, task.width, false, task.padded_hidden, task.stride,
+         to);
+    for (int output = 0; output < 2; ++output) {
+      to += matrix;
+      pack(task.w2 + (2 * half_net + output) * size, task.width, task.hidden, true,
+           task.padded_hidden, task.stride, to);
+    }
+  }
+  __syncthreads();
+  return {shared, matrix, task.stride, task.hidden};
+}
+__device__ float* after_matrices(const Task& task, float* shared) {
+  return task.packed != nullptr ? shared : shared + 2 * kHalfMatrices * task.matrix();
+}
+
+// s = tanh(Ws a) and t = Wt a, a = silu(W1 x).
+template <int kWidth>
+struct Scales {
+  Fragment<kWidth> s, t;
+};
+template <int kWidth>
+__device__ Scales<kWidth> scales_of(const Net& net, const Fragment<kWidth>& x,
+                                    const UnitTile& units) {
+  Fragment<kWidth> y[2] = {};
+  NetMath<kWidth>::evaluate(net, x, 1.0F, units, y);
+  y[0].each([](float& s) { s = tanhf(s); });
+  return {y[0], y[1]};
+}
+
+// y = y exp(s) + t
+template <int kWidth>
+__device__ void scale_and_shift(Fragment<kWidth>& y, const Scales<kWidth>& by) {
+  y.each([](float& to, float s, float t) { to = to * expf(s) + t; }, by.s, by.t);
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    coupling_affine_forward_kernel(Task task, Rows q_out, Rows k_out) {
+  using F = Fragment<kWidth>;
+  GPU_DYN_SHARED(float, shared);
+  const Halves halves = load_halves(task, shared);
+  const UnitTile units{after_matrices(task, shared), kUnits + 4};
+  const float share = 1.0F / static_cast<float>(task.group);
+  task.work.each(F::kTokens, [&](const TokenTile& tile) {
+    F x = load_group<kWidth>(task.q, tile, task.group, share);
+    F k = load<kWidth>(task.k, tile, tile.head);
+    F scale = {}, shift = {};  // of all steps: x scale + shift, for every query of the group
+    scale.each([](float& e) { e = 1; });
+    for (int i = 0; i < task.steps; ++i) {
+      scale_and_shift(k, scales_of(halves.net(0), x, units));
+      const Scales<kWidth> by = scales_of(halves.net(1), k, units);
+      scale_and_shift(x, by);
+      if (task.group == 1) continue;
+      scale.each([](float& e, float s) { e *= expf(s); }, by.s);
+      scale_and_shift(shift, by);
+    }
+    store(k, k_out, tile, tile.head);
+    if (task.group == 1) return store(x, q_out, tile, tile.head);
+    move_group<kWidth>(
+        task.q, q_out, tile, task.group, [](float& q, float e, float t) { q = q * e + t; }, scale,
+        shift);
+  });
+}
+
+// Of a group of queries x_m, with gradients g_m, backward needs their mean x, the sum G of g_m, and
+//   V = sum over m of g_m (x_m - x),
+// as sum of g_m x_m = G x + V. A step multiplies x_m - x by exp(s2), and g_m by as much on the way
+// back, but for what all g_m have in common, which falls out of V: with the x_m after the last step
+// and the g_m given there, V exp(s2) is the same in front of every step.
+template <int kWidth>
+__device__ Fragment<kWidth> spread_of_group(const Rows& q, const Rows& gradient,
+                                            const TokenTile& tile, int group,
+                                            const Fragment<kWidth>& mean) {
+  Fragment<kWidth> sum = {};
+  for (int m = 0; m < group; ++m) {
+    const std::int64_t head = tile.head * group + m;
+    sum.each([](float& v, float g, float x, float middle) { v += g * (x - middle); },
+             load<kWidth>(gradient, tile, head), load<kWidth>(q, tile, head), mean);
+  }
+  return sum;
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    coupling_affine_backward_kernel(Task task, TaskGradients gradients) {
+  using F = Fragment<kWidth>;
+  GPU_DYN_SHARED(float, shared);
+  const Halves halves = load_halves(task, shared);
+  float* wide = after_matrices(task, shared);
+  const int unit_stride = task.padded_hidden + 4;
+  const UnitTile g{wide + 3 * F::kTokens * kWidth, unit_stride};
+  const UnitTile a{g.data + F::kTokens * unit_stride, unit_stride};
+  const float share = 1.0F / static_cast<float>(task.group);
+
+  const bool weights = gradients.parts != nullptr;
+  float *part = nullptr, *query_part = nullptr;
+  if (weights) {
+    const std::int64_t block = blockIdx.x % task.work.blocks;
+    part = gradients.parts + (block * task.work.nets + task.work.net()) * gradients.part_size;
+    query_part = part + kHalfMatrices * task.padded_hidden * kWidth;
+  }
+  const int matrices = weights ? kHalfMatrices : 0;
+  WeightSums<kWidth, 1> key_sums(matrices, task.padded_hidden, part);
+  WeightSums<kWidth, 1> query_sums(matrices, task.padded_hidden, query_part);
+
+  // gx += the way back through a half's net, from gs and gt.
+  const auto net_backward = [&](const TokenTile& tile, int half, const F& x, const F(&gy)[2],
+                                F& gx) {
+    F none = {};
+    NetMath<kWidth>::backward(halves.net(half), x, gy, 1.0F, tile.count, g, a, gx, false, none);
+    if (!weights) return;
+    put_wide(x, wide);
+    put_wide(gy[0], wide + F::kTokens * kWidth);
+    put_wide(gy[1], wide + 2 * F::kTokens * kWidth);
+    __syncthreads();
+    (half == 0 ? key_sums : query_sums).add({g, a, wide}, tile.count);
+    __syncthreads();
+  };
+
+  task.work.each(F::kTokens, [&](const TokenTile& tile) {
+    F x = {}, k = {}, spread = {};
+    F scale = {};  // of a query, from the first step to the last
+    F gx = load_group<kWidth>(gradients.q_out, tile, task.group, 1.0F);
+    F gk = load<kWidth>(gradients.k_out, tile, tile.head);
+    scale.each([](float& e) { e = 1; });
+    for (int i = task.steps - 1; i >= 0; --i) {
+      const bool last = i == task.steps - 1;
+      F k_before = {};
+      if (!task.run_back || last) {
+        x = load_group<kWidth>(task.q, tile, task.group, share);
+        k = load<kWidth>(task.k, tile, tile.head);
+        if (last && task.group > 1) {
+          spread = spread_of_group(task.q, gradients.q_out, tile, task.group, x);
+        }
+      }
+      if (!task.run_back) {
+        for (int j = 0; j < i; ++j) {
+          scale_and_shift(k, scales_of(halves.net(0), x, a));
+          const Scales<kWidth> by = scales_of(halves.net(1), k, a);
+          scale_and_shift(x, by);
+          if (last && task.group > 1) {
+            spread.each([](float& v, float s) { v *= expf(s); }, by.s);
+          }
+        }
+        k_before = k;
+        scale_and_shift(k, scales_of(halves.net(0), x, a));
+      }
+
+      // k is now the key between the half-steps, x the mean query before (or, run back, after)
+      // them.
+      {
+        const Scales<kWidth> by = scales_of(halves.net(1), k, a);
+        if (task.run_back) {
+          x.each([](float& y, float s, float t) { y = (y - t) / expf(s); }, by.s, by.t);
+        } else if (last && task.group > 1) {
+          spread.each([](float& v, float s) { v *= expf(s); }, by.s);
+        }
+        F gy[2] = {spread, gx};
+        gy[0].each([](float& gs, float s, float before,
+                      float given) { gs = (gs + given * before * expf(s)) * (1.0F - s * s); },
+                   by.s, x, gx);
+        net_backward(tile, 1, k, gy, gk);
+        gx.each([](float& given, float s) { given *= expf(s); }, by.s);
+        if (task.group > 1) scale.each([](float& e, float s) { e *= expf(s); }, by.s);
+      }
+      {
+        const Scales<kWidth> by = scales_of(halves.net(0), x, a);
+        if (task.run_back) {
+          k.each([](float& y, float s, float t) { y = (y - t) / expf(s); }, by.s, by.t);
+        } else {
+          k = k_before;
+        }
+        F gy[2] = {k, gk};
+        gy[0].each(
+            [](float& gs, float s, float given) { gs = gs * given * expf(s) * (1.0F - s * s); },
+            by.s, gk);
+        net_backward(tile, 0, x, gy, gx);
+        gk.each([](float& given, float s) { given *= expf(s); }, by.s);
+      }
+    }
+    store(gk, gradients.k, tile, tile.head);
+    if (task.group == 1) return store(gx, gradients.q, tile, tile.head);
+    // g_m = g_m scale, and an equal share of what came through the nets.
+    const F given = load_group<kWidth>(gradients.q_out, tile, task.group, 1.0F);
+    move_group<kWidth>(
+        gradients.q_out, gradients.q, tile, task.group,
+        [share](float& gq, float e, float now, float then) {
+          gq = gq * e + share * (now - then * e);
+        },
+        scale, gx, given);
+  });
+
+  if (!weights) return;
+  key_sums.finish(wide);
+  __syncthreads();
+  query_sums.finish(wide);
+}
+
+void pack_matrices(const Task& task) {
+  if (task.packed == nullptr) return;
+  GPU_LAUNCH(coupling_pack_kernel, static_cast<unsigned>(task.work.nets * 2 * kHalfMatrices),
+             kThreads, 0, task, const_cast<float*>(task.packed));
+}
+
+}  // namespace
+
+void launch_affine_forward(const Task& task, const CouplingCudaLayout& layout,
+                           std::int64_t shared_bytes, const Rows& q_out, const Rows& k_out) {
+  pack_matrices(task);
+  with_width(layout.width, [&]<int kWidth>() {
+    const auto coupling_affine_forward = coupling_affine_forward_kernel<kWidth>;
+    GPU_LAUNCH(coupling_affine_forward, static_cast<unsigned>(layout.blocks * task.work.nets),
+               kThreads, static_cast<std::size_t>(shared_bytes), task, q_out, k_out);
+  });
+}
+
+void launch_affine_backward(const Task& task, const CouplingCudaLayout& layout,
+                            std::int64_t shared_bytes, const TaskGradients& gradients) {
+  pack_matrices(task);
+  with_width(layout.width, [&]<int kWidth>() {
+    const auto coupling_affine_backward = coupling_affine_backward_kernel<kWidth>;
+    GPU_LAUNCH(coupling_affine_backward, static_cast<unsigned>(layout.blocks * task.work.nets),
+               kThreads, static_cast<std::size_t>(shared_bytes), task, gradients);
+  });
+}
+
+}  // namespace duet::coupling

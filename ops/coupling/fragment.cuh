@@ -1,0 +1,171 @@
+// A tile of tokens in the registers of a block, and its way to and from tensors. A token's row lies
+// in neighbouring lanes of one warp, four columns in each, so that what happens to a token needs no
+// other warp.
+#pragma once
+
+#include "ops/coupling/coupling.h"
+#include "runtime/cuda/block.cuh"
+
+namespace duet::coupling {
+
+inline constexpr int kThreads = 256;
+
+// Column 4 * (thread % kLanes) + i of row kRows * (thread / kLanes) + r is at[r][i]. Columns from
+// the head's width on, and rows from the tile's count on, are zero where a fragment is loaded.
+template <int kWidth>
+struct Fragment {
+  static constexpr int kLanes = kWidth / 4;
+  static constexpr int kRows = kWidth >= 64 ? 4 : kWidth / 16;
+  static constexpr int kTokens = kThreads / kLanes * kRows;
+  static_assert(kTokens == CouplingCudaLayout::tile_tokens(kWidth));
+
+  float at[kRows][4];
+
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kLanes; }
+  __device__ static int column() { return 4 * lane(); }
+  __device__ static int row() { return kRows * (static_cast<int>(threadIdx.x) / kLanes); }
+
+  // f(element of this, elements of others at the same place)
+  template <class F, class... Others>
+  __device__ void each(F f, const Others&... others) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < 4; ++i) f(at[r][i], others.at[r][i]...);
+    }
+  }
+};
+
+// Tokens [first, first + count) of one key head, counted through all batches.
+struct TokenTile {
+  std::int64_t batch, time;  // of the first token
+  std::int64_t length;       // tokens of a batch
+  std::int64_t head;
+  int count;
+};
+
+// The rows [D] of a [B, T, H, D] view. Null data: zeros to load, nothing to store.
+struct Rows {
+  float* data = nullptr;
+  std::int64_t batch_stride = 0, time_stride = 0, head_stride = 0;
+  int width = 0;
+  bool vector = false;  // rows are whole, aligned float4
+
+  Rows() = default;
+  explicit Rows(const ConstView& v) : data(const_cast<float*>(v.as<float>())) {
+    if (data == nullptr) return;
+    batch_stride = v.stride(0);
+    time_stride = v.stride(1);
+    head_stride = v.stride(2);
+    width = static_cast<int>(v.size(3));
+    const auto aligned = [](std::int64_t n) { return n % 4 == 0; };
+    vector = aligned(width) && aligned(batch_stride) && aligned(time_stride) &&
+             aligned(head_stride) && reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+  }
+
+  __device__ float* row(const TokenTile& tile, int index, std::int64_t head) const {
+    std::int64_t batch = tile.batch, time = tile.time + index;
+    if (time >= tile.length) {
+      // Less than a tile past the end: small numbers, which divide fast.
+      const auto past = static_cast<unsigned>(time - tile.length);
+      const auto period = static_cast<unsigned>(tile.length < 64 ? tile.length : 64);
+      batch += 1 + past / period;
+      time = past % period;
+    }
+    return data + batch * batch_stride + time * time_stride + head * head_stride;
+  }
+};
+
+template <int kWidth>
+__device__ Fragment<kWidth> load(const Rows& from, const TokenTile& tile, std::int64_t head) {
+  using F = Fragment<kWidth>;
+  F x = {};
+  if (from.data == nullptr) return x;
+  const int column = F::column();
+  for (int r = 0; r < F::kRows; ++r) {
+    const int row = F::row() + r;
+    if (row >= tile.count || column >= from.width) continue;
+    const float* p = from.row(tile, row, head) + column;
+    if (from.vector) {
+      const float4 v = *reinterpret_cast<const float4*>(p);
+      x.at[r][0] = v.x;
+      x.at[r][1] = v.y;
+      x.at[r][2] = v.z;
+      x.at[r][3] = v.w;
+    } else {
+      for (int i = 0; i < 4; ++i) {
+        if (column + i < from.width) x.at[r][i] = p[i];
+      }
+    }
+  }
+  return x;
+}
+
+template <int kWidth>
+__device__ void store(const Fragment<kWidth>& x, const Rows& to, const TokenTile& tile,
+                      std::int64_t head) {
+  using F = Fragment<kWidth>;
+  if (to.data == nullptr) return;
+  const int column = F::column();
+  for (int r = 0; r < F::kRows; ++r) {
+    const int row = F::row() + r;
+    if (row >= tile.count || column >= to.width) continue;
+    float* p = to.row(tile, row, head) + column;
+    if (to.vector) {
+      *reinterpret_cast<float4*>(p) = make_float4(x.at[r][0], x.at[r][1], x.at[r][2], x.at[r][3]);
+    } else {
+      for (int i = 0; i < 4; ++i) {
+        if (column + i < to.width) p[i] = x.at[r][i];
+      }
+    }
+  }
+}
+
+// factor * sum over the query heads of the tile's group.
+template <int kWidth>
+__device__ Fragment<kWidth> load_group(const Rows& from, const TokenTile& tile, int group,
+                                       float factor) {
+  Fragment<kWidth> sum = load<kWidth>(from, tile, tile.head * group);
+  if (group == 1) return sum;
+  for (int m = 1; m < group; ++m) {
+    sum.each([](float& s, float x) { s += x; }, load<kWidth>(from, tile, tile.head * group + m));
+  }
+  sum.each([factor](float& s) { s *= factor; });
+  return sum;
+}
+
+// to = f(from), head by head of the tile's group: f(float& value) given each element of `from` and
+// those of `others` at its place.
+template <int kWidth, class F, class... Others>
+__device__ void move_group(const Rows& from, const Rows& to, const TokenTile& tile, int group, F f,
+                           const Others&... others) {
+  for (int m = 0; m < group && to.data != nullptr; ++m) {
+    Fragment<kWidth> x = load<kWidth>(from, tile, tile.head * group + m);
+    x.each(f, others...);
+    store(x, to, tile, tile.head * group + m);
+  }
+}
+
+template <int kWidth>
+__device__ void copy_group(const Rows& from, const Rows& to, const TokenTile& tile, int group) {
+  move_group<kWidth>(from, to, tile, group, [](float&) {});
+}
+
+// The share of one block: tiles of the heads that its net moves.
+struct Work {
+  std::int64_t tokens, length, heads, nets;
+  std::int64_t blocks;  // of a net
+
+  __device__ std::int64_t net() const { return blockIdx.x / blocks; }
+  // Calls f(tile) for every tile of this block.
+  template <class F>
+  __device__ void each(int tile_tokens, F f) const {
+    const std::int64_t heads_of_net = nets == 1 ? heads : 1;
+    const std::int64_t items = (tokens + tile_tokens - 1) / tile_tokens * heads_of_net;
+    for (std::int64_t item = blockIdx.x % blocks; item < items; item += blocks) {
+      const std::int64_t first = item / heads_of_net * tile_tokens, left = tokens - first;
+      f(TokenTile{first / length, first % length, length, nets == 1 ? item % heads_of_net : net(),
+                  left < tile_tokens ? static_cast<int>(left) : tile_tokens});
+    }
+  }
+};
+
+}  // namespace duet::coupling
