@@ -9,7 +9,7 @@
 namespace duet {
 namespace {
 
-constexpr KernelTable<ReduceKernels> kernels{"sum", &reduce_cpu};
+constexpr KernelTable<ReduceKernels> kernels{"sum", &reduce_cpu, DUET_CUDA_TABLE(reduce_cuda)};
 
 // Which dims are added up, by index.
 using DimMask = std::array<bool, kMaxDims>;
@@ -28,7 +28,12 @@ Tensor sum_over(const Tensor& x, const DimMask& reduced) {
   }
   const Tensor permuted = x.as_strided(shape, strides, x.offset());
   Tensor y = Tensor::empty(kept, x.dtype(), x.device());
-  kernels.launch(x.device(), &ReduceKernels::sum, permuted.view(), y.mutable_view());
+  const std::int64_t count =
+      x.device().type == DeviceType::cuda ? cuda_sum_parts(permuted.view(), kept.ndim()) : 1;
+  Tensor parts;
+  if (count > 1) parts = Tensor::empty({y.numel(), count}, DType::f64, x.device());
+  kernels.launch(x.device(), &ReduceKernels::sum, permuted.view(), y.mutable_view(),
+                 count > 1 ? parts.mutable_view() : View{});
   return y;
 }
 

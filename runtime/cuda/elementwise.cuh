@@ -67,7 +67,7 @@ struct StridedDims {
         step[d][k] = merged.steps[k][from];
       }
     }
-    for (int d = 0; is_small && d < ndim; ++d) {
+    for (int d = 0; is_small && n > 0 && d < ndim; ++d) {
       divider[d] = Divider(static_cast<std::uint32_t>(size[d]));
     }
   }
