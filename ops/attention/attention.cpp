@@ -119,13 +119,15 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
   check(std::isfinite(options.scale), ErrorKind::usage, "attention: scale: got ", options.scale,
         ", expected a finite number, or 0 for 1/sqrt(D)");
   if (q.device().type == DeviceType::cuda) {
-    const std::int64_t width = std::max(q.size(3), v.size(3)),
-                       time = std::max(q.size(1), k.size(1));
+    const std::int64_t width = std::max(q.size(3), v.size(3));
+    const std::int64_t rows =
+        q.size(0) * std::max(q.size(2), k.size(2)) * std::max(q.size(1), k.size(1));
     check(width <= kCudaWidth, ErrorKind::shape,
           "attention: head width is too large for cuda: got ", width, ", expected <= ", kCudaWidth,
           "; use more heads, or --device cpu");
-    check(time <= kCudaTime, ErrorKind::shape, "attention: sequence is too long for cuda: got ",
-          time, ", expected <= ", kCudaTime, " tokens");
+    check(rows <= kCudaRows, ErrorKind::shape,
+          "attention: batch, heads and time are too many for cuda: got ", rows,
+          " rows of scores, expected <= ", kCudaRows, "; use a smaller batch");
   }
   const Tensor& first = options.first_visible;
   if (!first.defined()) return;

@@ -1,5 +1,6 @@
 // CUDA attention, forward: a block keeps a tile of queries and walks over the tiles of keys that
-// one of them sees, with the softmax done online. See attention_tiles.cuh.
+// one of them sees, with the softmax done online (attention_tiles.cuh). The few queries of a
+// decoding step have a kernel of their own.
 #include "ops/attention/attention_tiles.cuh"
 
 namespace duet {
@@ -114,9 +115,126 @@ __global__ void __launch_bounds__(kMaxWarps* cuda::kWarp)
   });
 }
 
+constexpr std::int64_t kDecodeQueries = 4;  // more are left to the tiles
+constexpr int kDecodeWarps = 16;
+constexpr int kDecodeBatch = 32;  // columns of a key that are read at once
+
+// q, the weights of 32 keys per warp, and what the warps add up: [warps, value_width + 2]
+std::size_t decode_bytes(const AttentionInputs& in, int warps) {
+  return sizeof(float) * static_cast<std::size_t>(round_up(in.width(), kDecodeBatch) +
+                                                  warps * (cuda::kWarp + in.value_width() + 2));
+}
+
+// The same for one query and head per block: each warp takes 32 keys in turn, a lane per key for
+// the scores, a lane per column (of each 32) for the sum over values. Warps meet at the end.
+template <int kPanels>
+__global__ void __launch_bounds__(kDecodeWarps* cuda::kWarp)
+    attention_decode_kernel(Problem in, float* out, float* lse) {
+  constexpr int kKeys = cuda::kWarp, kFours = kDecodeBatch / 4, kAhead = 8;
+  GPU_DYN_SHARED(float, q);
+  const int warps = static_cast<int>(blockDim.x) / cuda::kWarp, lane = cuda::lane();
+  const int padded = (in.q.width + kDecodeBatch - 1) / kDecodeBatch * kDecodeBatch;
+  const int value_width = in.v.width;
+  float* p_of_warp = q + padded + cuda::warp() * kKeys;
+  float* max_of_warp = q + padded + warps * kKeys;
+  float* weight_of_warp = max_of_warp + warps;
+  float* sum_of_warp = weight_of_warp + warps;
+  const int block = static_cast<int>(blockIdx.x), query = block % in.queries;
+  const int h = block / in.queries % in.heads, b = block / in.queries / in.heads;
+  const int first = in.first_key(b, query), last = in.last_key(query);
+  const Head q_head = head_of(in.q, b, h), k = head_of(in.k, b, h / in.group);
+  const Head v = head_of(in.v, b, h / in.group);
+  for (int c = static_cast<int>(threadIdx.x); c < padded; c += static_cast<int>(blockDim.x)) {
+    const float factor = in.scale * kLog2E;
+    q[c] = c < in.q.width ? factor * q_head.data[query * q_head.time + c * q_head.column] : 0.0F;
+  }
+  __syncthreads();
+
+  float sum[kPanels] = {};
+  float max = -INFINITY, weight = 0;
+  for (int chunk = first / kKeys * kKeys + cuda::warp() * kKeys; chunk < last;
+       chunk += warps * kKeys) {
+    const bool visible = chunk + lane >= first && chunk + lane < last;
+    float s = 0;
+    for (int d = 0; visible && d < in.q.width; d += kDecodeBatch) {
+      float4 x[kFours];  // all reads are under way before the first is needed
+      for (int u = 0; u < kFours; ++u) x[u] = load_four(k, chunk + lane, d + 4 * u);
+      for (int u = 0; u < kFours; ++u) {
+        const float4 y = four_at(q + d + 4 * u);
+        s += (x[u].x * y.x + x[u].y * y.y) + (x[u].z * y.z + x[u].w * y.w);
+      }
+    }
+    const float top = cuda::warp_reduce<cuda::Max>(visible ? fmaxf(max, s) : max);
+    const float shrink = top == max ? 1.0F : exp2f(max - top);
+    const float p = visible ? exp2f(s - top) : 0.0F;
+    max = top;
+    weight = weight * shrink + p;
+    for (float& z : sum) z *= shrink;
+    p_of_warp[lane] = p;
+    __syncwarp();
+    const int begin = first > chunk ? first - chunk : 0;
+    const int end = last - chunk < kKeys ? last - chunk : kKeys;
+    for (int j = begin; j < end; j += kAhead) {
+      float x[kAhead][kPanels];
+      for (int u = 0; u < kAhead; ++u) {
+        const float* row = v.data + static_cast<std::int64_t>(chunk + j + u) * v.time;
+        for (int n = 0; n < kPanels; ++n) {
+          const int c = n * cuda::kWarp + lane;
+          x[u][n] = j + u < end && c < value_width ? row[c * v.column] : 0.0F;
+        }
+      }
+      for (int u = 0; u < kAhead; ++u) {
+        const float of_key = j + u < end ? p_of_warp[j + u] : 0.0F;
+        for (int n = 0; n < kPanels; ++n) sum[n] += of_key * x[u][n];
+      }
+    }
+    __syncwarp();
+  }
+
+  weight = cuda::warp_reduce<cuda::Sum>(weight);
+  if (lane == 0) {
+    max_of_warp[cuda::warp()] = max;
+    weight_of_warp[cuda::warp()] = weight;
+  }
+  for (int n = 0; n < kPanels; ++n) {
+    const int c = n * cuda::kWarp + lane;
+    if (c < value_width) sum_of_warp[cuda::warp() * value_width + c] = sum[n];
+  }
+  __syncthreads();
+  float top = -INFINITY, total = 0;
+  for (int w = 0; w < warps; ++w) top = fmaxf(top, max_of_warp[w]);
+  const auto factor = [&](int w) {
+    return max_of_warp[w] == top ? 1.0F : exp2f(max_of_warp[w] - top);
+  };
+  for (int w = 0; w < warps; ++w) total += factor(w) * weight_of_warp[w];
+  const bool seen = total != 0;
+  const std::int64_t row = (static_cast<std::int64_t>(b) * in.queries + query) * in.heads + h;
+  for (int c = static_cast<int>(threadIdx.x); c < value_width; c += static_cast<int>(blockDim.x)) {
+    float y = 0;
+    for (int w = 0; w < warps; ++w) y += factor(w) * sum_of_warp[w * value_width + c];
+    out[row * value_width + c] = seen ? y / total : 0.0F;
+  }
+  if (threadIdx.x == 0) {
+    lse[(static_cast<std::int64_t>(b) * in.heads + h) * in.queries + query] =
+        seen ? kLn2 * top + logf(total) : 0.0F;
+  }
+}
+
+void decode(const AttentionInputs& in, float* out, float* lse) {
+  const std::int64_t chunks = (in.keys() + cuda::kWarp - 1) / cuda::kWarp;
+  const int warps = static_cast<int>(std::clamp<std::int64_t>(chunks, 1, kDecodeWarps));
+  const std::int64_t rows = in.batch() * in.heads() * in.queries();
+  with_widths(in, [&]<int, int kValueWidth>() {
+    GPU_LAUNCH((attention_decode_kernel<kValueWidth / cuda::kWarp>), static_cast<unsigned>(rows),
+               static_cast<unsigned>(warps * cuda::kWarp), decode_bytes(in, warps), problem(in),
+               out, lse);
+  });
+}
+
 void forward(const AttentionInputs& in, View out, View lse, View) {
   const std::int64_t units = in.batch() * in.heads();
   if (units == 0 || in.queries() == 0) return;
+  if (in.queries() <= kDecodeQueries) return decode(in, out.as<float>(), lse.as<float>());
   with_widths(in, [&]<int kWidth, int kValueWidth>() {
     const auto bytes = [](int warps) { return forward_bytes<kWidth, kValueWidth>(warps); };
     const int warps = warps_for(units, in.queries(), kWarpRows, bytes);

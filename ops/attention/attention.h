@@ -70,10 +70,10 @@ struct AttentionKernels {
 };
 
 extern const AttentionKernels attention_cpu;
-// Heads up to kCudaWidth wide, Tq and Tk up to kCudaTime. workspace: none forward; backward
+// Heads up to kCudaWidth wide, B * H * T up to kCudaRows. workspace: none forward; backward
 // [B * Hq * Tq], a number per row of scores.
 extern const AttentionKernels attention_cuda;
 inline constexpr std::int64_t kCudaWidth = 256;
-inline constexpr std::int64_t kCudaTime = 1 << 30;
+inline constexpr std::int64_t kCudaRows = 1 << 30;
 
 }  // namespace duet

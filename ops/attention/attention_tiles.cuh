@@ -17,7 +17,7 @@ inline constexpr int kMaxWarps = 4;
 // Rows in shared memory are padded so that 8 lanes reading 8 rows meet all banks.
 inline constexpr int kPad = 4, kScorePad = 8;
 inline constexpr std::size_t kMaxShared = std::size_t{99} * 1024;  // of a block on every GPU >= 8.0
-inline constexpr int kEnoughBlocks = 128;  // below that, smaller blocks keep more of a GPU busy
+inline constexpr int kEnoughBlocks = 256;  // below that, smaller blocks keep more of a GPU busy
 inline constexpr float kLog2E = 1.44269504F, kLn2 = 0.693147181F;
 
 // A thread's part of a tile of scores: what registers and shared memory hold at these widths.
@@ -71,7 +71,7 @@ struct Problem {
     return first > 0 ? first : 0;
   }
   __device__ int last_key(int i) const {
-    const int last = causal ? i + 1 + keys - queries : keys;
+    const int last = causal ? i + 1 + (keys - queries) : keys;
     return last > 0 ? last : 0;
   }
 };
@@ -234,7 +234,7 @@ __device__ inline void add_product(const float* p, const float* x,
   for (int j = 0; j < kTile; j += 4) {
     float4 a[kRows];
     for (int i = 0; i < kRows; ++i) a[i] = four_at(p + i * kLaneRows * kScoreRow + j);
-    for (int e = 0; e < 4; ++e) {
+    unrolled<4>([&](int e) {
       for (int n = 0; n < kWidth / kPanelWidth; ++n) {
         const float4 b = four_at(x + (j + e) * kRow + n * kPanelWidth);
         for (int i = 0; i < kRows; ++i) {
@@ -244,7 +244,7 @@ __device__ inline void add_product(const float* p, const float* x,
           sum[i][4 * n + 3] += part(a[i], e) * b.w;
         }
       }
-    }
+    });
   }
 }
 
