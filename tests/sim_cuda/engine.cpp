@@ -216,7 +216,7 @@ const char* kernel_name() { return running.kernel; }
 bool in_kernel() { return running.kernel != nullptr; }
 bool in_block() { return running.in_block; }
 
-Arrivals sync_threads(bool vote, Place place) {
+SIM_NO_TSAN Arrivals sync_threads(bool vote, Place place) {
   Thread& thread = current_thread();
   void* token = &barrier.tokens[barrier.opened % 2];
   tsan_release(token);

@@ -10,7 +10,7 @@ namespace {
 constexpr unsigned kFullMask = 0xffffffffU;
 constexpr int kReduceThreads = 128;
 constexpr int kColumns = 64;
-constexpr int kTile = 16;
+constexpr int kTile = 8;
 
 // As GPU_LAUNCH, at once.
 template <class... Parameters, class... Arguments>
@@ -98,7 +98,7 @@ __global__ void tiled_matmul_kernel(const float* a, const float* b, float* c, in
     if (kBug != Bug::no_barrier_before_use) __syncthreads();
     for (int i = 0; i < kTile; ++i) sum += as[y * kTile + i] * bs[i * kTile + x];
     if (kBug != Bug::no_barrier_after_use) __syncthreads();
-    if (kBug == Bug::divergent_barrier && x < 8) __syncthreads();
+    if (kBug == Bug::divergent_barrier && x < 4) __syncthreads();
   }
   if (kBug == Bug::overrun && y == 0) bs[kTile * kTile + x] = 1.0F;
   if (kBug == Bug::far_overrun && y == 0) bs[kTile * kTile + 32 + x] = 1.0F;

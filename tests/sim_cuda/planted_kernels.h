@@ -28,7 +28,7 @@ std::vector<float> vector_add(const std::vector<float>& a, const std::vector<flo
 std::vector<float> block_sums(const std::vector<float>& x, int blocks, Bug bug = Bug::none);
 // Softmax of rows of 64 columns, one warp a row.
 std::vector<float> softmax_rows(const std::vector<float>& x, int rows, Bug bug = Bug::none);
-// C[m,n] = A[m,k] B[k,n] in tiles of 16 x 16.
+// C[m,n] = A[m,k] B[k,n] in tiles of 8 x 8.
 std::vector<float> tiled_matmul(const std::vector<float>& a, const std::vector<float>& b, int m,
                                 int n, int k, Bug bug = Bug::none);
 // y[c, r] = x[r, c], 32 x 32, through static shared memory.

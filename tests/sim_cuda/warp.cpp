@@ -65,7 +65,7 @@ Meeting& meeting_of(const Thread& thread, const Meeting& wanted) {
 
 }  // namespace
 
-void warp_operation(unsigned mask, WarpFunction function, void* argument, Place place) {
+SIM_NO_TSAN void warp_operation(unsigned mask, WarpFunction function, void* argument, Place place) {
   Thread& thread = current_thread();
   Warp& warp = *thread.warp;
   void* token = &warp.tokens[warp.operations % 2];
