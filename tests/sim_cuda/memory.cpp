@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <utility>
 
 #include "tests/sim_cuda/engine.h"
 #include "tests/sim_cuda/runtime.h"
@@ -21,6 +22,8 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kPart = std::size_t{64} << 10;  // of an allocation, opened at one touch
+enum Parts : unsigned char { kClosed, kReadable, kWritable };
 constexpr unsigned char kFill = 0xFF;  // NaN as float, double, bf16 and half
 // Beside an allocation: a signalling NaN, which sums and products turn into another NaN, so that a
 // result computed and stored out of bounds shows.
@@ -32,7 +35,7 @@ struct Memory {
   std::uintptr_t end = 0;
   std::deque<Allocation> allocations;  // by address: the range is given out upwards
   std::vector<Allocation*> touched;
-  bool whole = false;
+  bool open_writable = false;
   std::size_t live_bytes = 0;
   std::int64_t live = 0;
   std::int64_t fail_in = 0;      // this many cudaMallocs from now; 0: none
@@ -44,16 +47,33 @@ Memory& memory();
 // The operation that runs on this thread; nullptr: host code.
 thread_local const char* current_operation = nullptr;
 
-void protect(Allocation& a, bool read, bool write) {
-  const int flags = write ? PROT_READ | PROT_WRITE : read ? PROT_READ : PROT_NONE;
-  if (mprotect(reinterpret_cast<void*>(a.pages), a.page_bytes, flags) != 0) {
+void protect(const Allocation& a, std::size_t first_part, std::size_t end_part, Parts state) {
+  const int flags = state == kClosed     ? PROT_NONE
+                    : state == kReadable ? PROT_READ
+                                         : PROT_READ | PROT_WRITE;
+  const std::size_t begin = first_part * kPart;
+  const std::size_t end = std::min(end_part * kPart, a.page_bytes);
+  if (mprotect(reinterpret_cast<void*>(a.pages + begin), end - begin, flags) != 0) {
     fail(
-        "mprotect of device allocation #%d failed: too many pieces for this kernel's "
+        "mprotect of device allocation #%d failed: too many pieces for this system's "
         "vm.max_map_count",
         a.number);
   }
-  a.readable = read || write;
-  a.writable = write;
+}
+
+// Opens the part that holds the address, and ahead of it as many as are open already: a sweep over
+// a large allocation faults a few times only.
+void open_part(Allocation& a, std::uintptr_t address, Parts state) {
+  const std::size_t first = (address - a.pages) / kPart;
+  const std::size_t most = std::min(a.parts.size(), first + std::max<std::size_t>(a.open_parts, 1));
+  std::size_t end = first;
+  for (; end < most && a.parts[end] < state; ++end) {
+    a.open_parts += a.parts[end] == kClosed ? 1U : 0U;
+    a.parts[end] = state;
+  }
+  protect(a, first, end, state);
+  a.open_begin = a.open_end == 0 ? first : std::min(a.open_begin, first);
+  a.open_end = std::max(a.open_end, end);
 }
 
 // The allocation that an address belongs to or is nearest to; the range holds at least one.
@@ -106,10 +126,12 @@ void handle_fault(int /*signal*/, siginfo_t* info, void* context) {
   const bool write = is_write(context);
   if (address >= m.begin && address < m.end) {
     Allocation* a = m.allocations.empty() ? nullptr : &nearest(address);
+    const Parts wanted = write || m.open_writable ? kWritable : kReadable;
     if (current_operation != nullptr && a != nullptr && a->live && address >= a->pages &&
-        address < a->pages + a->page_bytes && !(write && a->writable)) {
-      if (!a->readable) m.touched.push_back(a);
-      protect(*a, true, write || m.whole);
+        address < a->pages + a->page_bytes && a->parts[(address - a->pages) / kPart] < wanted) {
+      if (a->open_parts == 0) m.touched.push_back(a);
+      a->written = a->written || wanted == kWritable;
+      open_part(*a, address, wanted);
       return;
     }
     explain_touch(address, write);
@@ -175,8 +197,9 @@ bool is_intact(std::uintptr_t from, std::uintptr_t to) {
 }
 
 void check_pads(const Allocation& a) {
-  const bool before = !is_intact(a.pages, a.start);
-  if (before || !is_intact(a.end(), a.pages + a.page_bytes)) {
+  const bool before = a.parts.front() == kWritable && !is_intact(a.pages, a.start);
+  const bool behind = a.parts.back() == kWritable && !is_intact(a.end(), a.pages + a.page_bytes);
+  if (before || behind) {
     fail("out of bounds: %s wrote %s allocation #%d (%zu bytes)",
          current_operation == nullptr ? "an operation (DUET_SIM_STREAMS=eager names it)"
                                       : current_operation,
@@ -201,14 +224,15 @@ void* allocate_device(std::size_t bytes) {
   a.start = a.pages + (a.page_bytes - bytes) / kAlignment * kAlignment;
   a.bytes = bytes;
   m.next += a.page_bytes + kPage;  // and a guard page
-  protect(a, true, true);
+  a.parts.resize((a.page_bytes + kPart - 1) / kPart);
+  protect(a, 0, a.parts.size(), kWritable);
   std::memset(reinterpret_cast<void*>(a.start), kFill, a.bytes);
   fill_pad(a.pages, a.start);
   fill_pad(a.end(), a.pages + a.page_bytes);
-  protect(a, false, false);
+  protect(a, 0, a.parts.size(), kClosed);
   m.live_bytes += bytes;
   ++m.live;
-  return reinterpret_cast<void*>(m.allocations.emplace_back(a).start);
+  return reinterpret_cast<void*>(m.allocations.emplace_back(std::move(a)).start);
 }
 
 void free_device(void* pointer) {
@@ -226,7 +250,7 @@ void free_device(void* pointer) {
   a->live = false;
   m.live_bytes -= a->bytes;
   --m.live;
-  protect(*a, false, false);
+  protect(*a, 0, a->parts.size(), kClosed);
   madvise(reinterpret_cast<void*>(a->pages), a->page_bytes, MADV_DONTNEED);
 }
 
@@ -264,14 +288,17 @@ const std::vector<Allocation*>& touched() { return memory().touched; }
 
 void close_touched() {
   for (Allocation* a : memory().touched) {
-    if (!a->live) continue;
-    if (a->writable) check_pads(*a);
-    protect(*a, false, false);
+    if (a->written) check_pads(*a);
+    protect(*a, a->open_begin, a->open_end, kClosed);
+    std::fill(a->parts.begin() + static_cast<std::ptrdiff_t>(a->open_begin),
+              a->parts.begin() + static_cast<std::ptrdiff_t>(a->open_end), kClosed);
+    a->open_parts = a->open_begin = a->open_end = 0;
+    a->written = false;
   }
   memory().touched.clear();
 }
 
-void open_whole(bool whole) { memory().whole = whole; }
+void open_writable(bool writable) { memory().open_writable = writable; }
 
 void fail_allocation(std::int64_t n) { memory().fail_in = n; }
 std::int64_t allocations() { return static_cast<std::int64_t>(memory().allocations.size()); }

@@ -1,7 +1,9 @@
 // Device memory that a host program cannot misuse unseen. Every allocation has pages of its own in
 // one reserved range of addresses, starts at a multiple of 256, is filled with NaN and is followed
 // by a guard page; nothing of it can be read or written but by operations of a stream; a freed
-// address never comes back. A fault on the first touch tells which allocations an operation uses.
+// address never comes back. A fault on the first touch tells which allocations an operation uses,
+// and opens the part that it touches: what that costs grows with what is used, not with what there
+// is.
 //
 //   | front pad | the allocation | back pad (< 256) | guard page |
 //   page        256-aligned                          page
@@ -22,9 +24,15 @@ struct Allocation {
   std::uintptr_t start = 0;  // what cudaMalloc returned
   std::size_t bytes = 0;
   bool live = true;
-  bool readable = false;  // now
-  bool writable = false;
   History history;
+
+  // Since it was last closed: the state of each part (Parts), how many are open, where, and whether
+  // an operation wrote.
+  std::vector<unsigned char> parts;
+  std::size_t open_parts = 0;
+  std::size_t open_begin = 0;
+  std::size_t open_end = 0;
+  bool written = false;
 
   std::uintptr_t end() const { return start + bytes; }
 };
@@ -45,13 +53,12 @@ void require_device(const void* pointer, std::size_t bytes, const char* what);
 void enter_device(const char* operation);
 void leave_device();
 
-// The allocations that have been touched since they were last closed (writable ones were written
-// to, unless whole is set); close_touched() puts them out of reach again.
+// The allocations that have been touched since they were last closed, `written` where by a write
+// (of all, if open_writable is set); close_touched() puts them out of reach again.
 const std::vector<Allocation*>& touched();
 void close_touched();
 
-// Opens an allocation for reading and writing at the first touch: fewer faults, and
-// `writable` no longer tells reads from writes.
-void open_whole(bool whole);
+// Opens memory for writing, too, at a read: fewer faults, but reads and writes are not told apart.
+void open_writable(bool writable);
 
 }  // namespace sim

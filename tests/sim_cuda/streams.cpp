@@ -99,7 +99,7 @@ bool tracks_touches() {
 
 void note_touches(const Stream& stream, const char* what, std::uint64_t time) {
   for (Allocation* a : touched()) {
-    a->history.note(a->number, a->writable, {stream.number, time, what}, stream.clock);
+    a->history.note(a->number, a->written, {stream.number, time, what}, stream.clock);
   }
 }
 
@@ -118,7 +118,7 @@ void execute(Stream& stream) {
   if (!op.run) return;
   ++r.operations;
   const bool tracked = tracks_touches();
-  open_whole(!tracked);
+  open_writable(!tracked);
   enter_device(op.what);
   op.run();
   if (tracked) {
