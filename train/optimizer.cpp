@@ -2,17 +2,17 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <span>
 
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops.h"
-#include "train/optimizer_cpu.h"
+#include "train/optimizer_kernels.h"
 
 namespace duet {
 namespace {
 
-constexpr KernelTable<OptimizerKernels> kernels{"optimizer", &optimizer_cpu};
+constexpr KernelTable<OptimizerKernels> kernels{"optimizer", &optimizer_cpu,
+                                                DUET_CUDA_TABLE(optimizer_cuda)};
 
 // Elements per piece of work: fixed, so that sums keep their bits whatever the thread count.
 constexpr std::int64_t kPiece = std::int64_t{32} * 1024;
@@ -31,27 +31,59 @@ auto* advance(Byte* data, std::int64_t elements, DType dtype) {
                                               elements * static_cast<std::int64_t>(size_of(dtype)));
 }
 
-// Of each tensor, in f64; 0 for an undefined one. The pieces are fixed, so are the bits.
-std::vector<double> square_sums(const std::vector<Tensor>& tensors) {
+Tensor scratch(std::int64_t bytes, Device device) {
+  return Tensor::empty({bytes}, DType::u8, device);
+}
+
+// Norm and bad tensors of `tensors`, of which some may be undefined, into the step's numbers.
+void launch_norm(const std::vector<Tensor>& tensors, double limit, double clipped, double max_norm,
+                 Tensor& step) {
   std::vector<ValuePiece> pieces;
-  std::vector<std::size_t> tensor_of;  // of each piece
-  std::vector<Tensor> alive;           // until the launch returns
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors[i].defined()) continue;
-    alive.push_back(contiguous_copy(tensors[i]));
-    const ConstView x = alive.back().view();
-    for_each_piece(x.numel(), [&](std::int64_t at, std::int64_t n) {
-      pieces.push_back({advance(x.data, at, x.dtype), n});
-      tensor_of.push_back(i);
-    });
+  std::vector<std::int64_t> first{0};
+  std::vector<Tensor> alive;  // until the launch returns
+  for (const Tensor& tensor : tensors) {
+    if (tensor.defined()) {
+      alive.push_back(contiguous_copy(tensor));
+      const ConstView x = alive.back().view();
+      for_each_piece(x.numel(), [&](std::int64_t at, std::int64_t n) {
+        pieces.push_back({advance(x.data, at, x.dtype), n});
+      });
+    }
+    first.push_back(std::ssize(pieces));
   }
-  std::vector<double> of_piece(pieces.size());
-  std::vector<double> sums(tensors.size());
-  if (pieces.empty()) return sums;
-  kernels.launch(alive[0].device(), &OptimizerKernels::square_sums, alive[0].dtype(),
-                 std::span<const ValuePiece>(pieces), of_piece.data());
-  for (std::size_t p = 0; p < pieces.size(); ++p) sums[tensor_of[p]] += of_piece[p];
-  return sums;
+  const Device device = step.device();
+  Tensor sums = Tensor::empty({std::ssize(pieces)}, DType::f64, device);
+  Tensor table = scratch(norm_table_bytes(pieces.size(), tensors.size()), device);
+  NormCall call{};
+  call.dtype = alive.empty() ? DType::f32 : alive[0].dtype();
+  call.pieces = pieces;
+  call.first = first;
+  call.limit = limit;
+  call.clipped = clipped;
+  call.max_norm = max_norm;
+  call.step = step.mutable_view();
+  call.sums = sums.mutable_view();
+  call.table = table.mutable_view();
+  kernels.launch(device, &OptimizerKernels::norm, call);
+}
+
+Tensor new_numbers(Device device, double grad_scale) {
+  Tensor step = Tensor::empty({kStepScalars}, DType::f64, device);
+  kernels.launch(device, &OptimizerKernels::begin, grad_scale, step.mutable_view());
+  return step;
+}
+
+Device device_of(const std::vector<NamedTensor>& tensors) {
+  return tensors.empty() ? kCpu : tensors[0].value.device();
+}
+
+// The step's numbers on the host; null on meta, which has none.
+Tensor on_host(const Tensor& step) {
+  return step.device().type == DeviceType::meta ? Tensor() : to_device(step, kCpu);
+}
+
+std::string name_of(const std::vector<NamedTensor>& tensors, double index) {
+  return index < 0 ? std::string() : tensors[static_cast<std::size_t>(index)].name;
 }
 
 }  // namespace
@@ -81,10 +113,13 @@ AdamW::AdamW(std::vector<NamedTensor> tensors, const AdamWOptions& options)
 }
 
 void AdamW::step(double lr, double grad_scale) {
+  step(lr, StepNumbers(device_of(tensors_), grad_scale));
+}
+
+void AdamW::step(double lr, const StepNumbers& numbers) {
   ++steps_;
   const auto t = static_cast<double>(steps_);
-  const AdamWScalars scalars{.grad_scale = grad_scale,
-                             .beta1 = options_.beta1,
+  const AdamWScalars scalars{.beta1 = options_.beta1,
                              .beta2 = options_.beta2,
                              .eps = options_.eps,
                              .keep = 1 - lr * options_.weight_decay,
@@ -112,45 +147,59 @@ void AdamW::step(double lr, double grad_scale) {
     });
   }
   if (pieces.empty()) return;
-  kernels.launch(tensors_[0].value.device(), &OptimizerKernels::adamw, tensors_[0].value.dtype(),
-                 std::span<const AdamWPiece>(pieces), scalars);
+  const Device device = device_of(tensors_);
+  Tensor table = scratch(adamw_table_bytes(pieces.size()), device);
+  const AdamWCall call{tensors_[0].value.dtype(), pieces, scalars, numbers.view(),
+                       table.mutable_view()};
+  kernels.launch(device, &OptimizerKernels::adamw, call);
 }
 
 void AdamW::zero_grad() {
   for (const NamedTensor& t : tensors_) set_grad(*t.owner, {});
 }
 
-GradientNorm gradient_norm(const std::vector<NamedTensor>& tensors, double max_norm) {
+StepNumbers::StepNumbers(Device device, double grad_scale)
+    : scalars_(new_numbers(device, grad_scale)) {}
+
+void StepNumbers::add_loss(const Tensor& loss) {
+  kernels.launch(loss.device(), &OptimizerKernels::add_loss, loss.view(), scalars_.mutable_view());
+}
+
+void StepNumbers::measure(const std::vector<NamedTensor>& tensors, double max_norm) {
   std::vector<Tensor> gradients;
   for (const NamedTensor& t : tensors) gradients.push_back(t.gradient());
-  const std::vector<double> sums = square_sums(gradients);
-  GradientNorm norm;
-  norm.value = std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
   // What one element's square can reach once clipped must fit the second moment.
   const bool narrow = !tensors.empty() && tensors[0].value.dtype() == DType::f32;
   const double limit = narrow ? static_cast<double>(std::numeric_limits<float>::max())
                               : std::numeric_limits<double>::max();
-  const double clipped = max_norm > 0 ? max_norm * max_norm : limit;
-  for (std::size_t i = 0; i < sums.size() && norm.finite(); ++i) {
-    if (!std::isfinite(sums[i]) || std::min(sums[i], clipped) >= limit) {
-      norm.first_bad = tensors[i].name;
-    }
-  }
-  return norm;
+  launch_norm(gradients, limit, max_norm > 0 ? max_norm * max_norm : limit, max_norm, scalars_);
+}
+
+StepOutcome StepNumbers::read(const std::vector<NamedTensor>& tensors) const {
+  const Tensor host = on_host(scalars_);
+  if (!host.defined()) return {};
+  const double* step = host.data<double>();
+  return {step[kStepLoss], step[kStepNorm], name_of(tensors, step[kStepFirstBad]),
+          step[kStepSkip] != 0};
+}
+
+GradientNorm gradient_norm(const std::vector<NamedTensor>& tensors, double max_norm) {
+  StepNumbers numbers(device_of(tensors));
+  numbers.measure(tensors, max_norm);
+  StepOutcome outcome = numbers.read(tensors);
+  return {outcome.grad_norm, std::move(outcome.first_bad)};
 }
 
 std::string first_non_finite(const std::vector<NamedTensor>& tensors) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   std::vector<Tensor> values;
   for (const NamedTensor& t : tensors) values.push_back(t.value);
-  const std::vector<double> sums = square_sums(values);
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    if (!std::isfinite(sums[i])) return tensors[i].name;
-  }
-  return {};
+  Tensor step = new_numbers(device_of(tensors), 1);
+  launch_norm(values, kInfinity, kInfinity, 0, step);
+  const Tensor host = on_host(step);
+  return host.defined() ? name_of(tensors, host.data<double>()[kStepFirstBad]) : std::string();
 }
 
-double clip_scale(double norm, double max_norm) {
-  return max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0;
-}
+double clip_scale(double norm, double max_norm) { return clip_factor(norm, max_norm); }
 
 }  // namespace duet

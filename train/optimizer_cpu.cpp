@@ -1,9 +1,9 @@
 // AdamW and sums of squares on the CPU: Highway for f32, a plain loop for f64.
-#include "train/optimizer_cpu.h"
-
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/cpu/parallel.h"
+#include "train/optimizer_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "train/optimizer_cpu.cpp"
@@ -14,10 +14,10 @@ HWY_BEFORE_NAMESPACE();
 namespace duet::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-void adamw_f32(const AdamWPiece& piece, const AdamWScalars& s) {
+void adamw_f32(const AdamWPiece& piece, const AdamWScalars& s, double scale) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto grad_scale = hn::Set(d, static_cast<float>(s.grad_scale));
+  const auto grad_scale = hn::Set(d, static_cast<float>(scale));
   const auto beta1 = hn::Set(d, static_cast<float>(s.beta1));
   const auto beta2 = hn::Set(d, static_cast<float>(s.beta2));
   const auto rest1 = hn::Set(d, static_cast<float>(1 - s.beta1));
@@ -87,24 +87,34 @@ namespace {
 HWY_EXPORT(adamw_f32);
 HWY_EXPORT(square_sum_f32);
 
-void adamw_f64(const AdamWPiece& piece, const AdamWScalars& s) {
+void adamw_f64(const AdamWPiece& piece, const AdamWScalars& s, double scale) {
   auto* w = static_cast<double*>(piece.weight);
   const auto* gradient = static_cast<const double*>(piece.gradient);
   auto* m = static_cast<double*>(piece.m);
   auto* v = static_cast<double*>(piece.v);
   const double keep = piece.decay ? s.keep : 1.0;
   for (std::int64_t i = 0; i < piece.size; ++i) {
-    const double g = gradient[i] * s.grad_scale;
+    const double g = gradient[i] * scale;
     m[i] = s.beta1 * m[i] + (1 - s.beta1) * g;
     v[i] = s.beta2 * v[i] + (1 - s.beta2) * (g * g);
     w[i] = w[i] * keep - s.step_size * m[i] / (std::sqrt(v[i]) * s.v_scale + s.eps);
   }
 }
 
-void adamw(DType dtype, std::span<const AdamWPiece> pieces, AdamWScalars scalars) {
-  const auto update = dtype == DType::f64 ? adamw_f64 : HWY_DYNAMIC_DISPATCH(adamw_f32);
-  parallel_chunks(static_cast<std::int64_t>(pieces.size()),
-                  [&](std::int64_t i) { update(pieces[static_cast<std::size_t>(i)], scalars); });
+void begin(double grad_scale, View step) {
+  auto* numbers = step.as<double>();
+  std::fill(numbers, numbers + kStepScalars, 0.0);
+  numbers[kStepGradScale] = grad_scale;
+  numbers[kStepFirstBad] = -1;
+}
+
+void adamw(const AdamWCall& call) {
+  const auto* step = call.step.as<double>();
+  if (step[kStepSkip] != 0) return;
+  const auto update = call.dtype == DType::f64 ? adamw_f64 : HWY_DYNAMIC_DISPATCH(adamw_f32);
+  parallel_chunks(static_cast<std::int64_t>(call.pieces.size()), [&](std::int64_t i) {
+    update(call.pieces[static_cast<std::size_t>(i)], call.scalars, step[kStepGradScale]);
+  });
 }
 
 void square_sums(DType dtype, std::span<const ValuePiece> pieces, double* sums) {
@@ -122,9 +132,35 @@ void square_sums(DType dtype, std::span<const ValuePiece> pieces, double* sums) 
   });
 }
 
+void norm(const NormCall& call) {
+  auto* step = call.step.as<double>();
+  const auto* of_piece = call.sums.as<double>();
+  square_sums(call.dtype, call.pieces, call.sums.as<double>());
+  double total = 0;
+  std::int64_t bad = -1;
+  for (std::size_t i = 0; i + 1 < call.first.size(); ++i) {
+    double sum = 0;
+    for (std::int64_t p = call.first[i]; p < call.first[i + 1]; ++p) sum += of_piece[p];
+    if (bad < 0 && is_bad_square_sum(sum, call.limit, call.clipped)) {
+      bad = static_cast<std::int64_t>(i);
+    }
+    total += sum;
+  }
+  step[kStepNorm] = std::sqrt(total);
+  step[kStepGradScale] = clip_factor(step[kStepNorm], call.max_norm);
+  step[kStepFirstBad] = static_cast<double>(bad);
+  step[kStepSkip] = bad >= 0 || !std::isfinite(step[kStepLoss]) ? 1 : 0;
+}
+
+void add_loss(ConstView loss, View step) {
+  visit_floating(loss.dtype, "optimizer", [&]<class T>(TypeTag<T>) {
+    step.as<double>()[kStepLoss] += static_cast<double>(*loss.as<T>());
+  });
+}
+
 }  // namespace
 
-const OptimizerKernels optimizer_cpu{&adamw, &square_sums};
+const OptimizerKernels optimizer_cpu{&begin, &adamw, &norm, &add_loss};
 
 }  // namespace duet
 #endif  // HWY_ONCE

@@ -1,20 +1,8 @@
 // One optimizer step.
-#include <cmath>
-#include <limits>
-
 #include "models/transformer.h"
 #include "train/trainer.h"
 
 namespace duet {
-namespace {
-
-// On meta there are no numbers.
-double value_of(const Tensor& loss) {
-  return loss.device().type == DeviceType::meta ? 0.0 : loss.item();
-}
-
-}  // namespace
-
 AdamWOptions adamw_options(const RunConfig& config) {
   return {config.beta1, config.beta2, config.adam_eps, config.weight_decay};
 }
@@ -33,6 +21,11 @@ StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& con
   options.ignore_index = kIgnoredTarget;
   options.normalizer = static_cast<double>(result.tokens);
   optimizer.zero_grad();
+  const auto new_numbers = [&] {
+    const MemoryScope scope("optimizer");
+    return StepNumbers(optimizer.tensors()[0].value.device());
+  };
+  StepNumbers numbers = new_numbers();
   for (std::size_t micro = 0; micro < micro_batches.size(); ++micro) {
     const ForwardContext context{config.seed, static_cast<std::uint32_t>(step),
                                  static_cast<std::uint16_t>(micro), /*training=*/true};
@@ -41,7 +34,7 @@ StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& con
     const Tensor loss = batch.rows.defined()
                             ? model.loss_at(batch.ids, batch.rows, batch.targets, options, context)
                             : model.loss(batch.ids, batch.targets, options, context);
-    result.loss += value_of(loss);
+    numbers.add_loss(loss);
     enter(StepPhase::backward);
     const MemoryScope scope("loss");
     backward(loss);
@@ -49,17 +42,21 @@ StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& con
   enter(StepPhase::update);
   if (hooks.after_backward) hooks.after_backward(step, optimizer.tensors());
   const MemoryScope scope("optimizer");
-  const GradientNorm norm = gradient_norm(optimizer.tensors(), config.grad_clip);
-  result.grad_norm = norm.value;
-  if (!std::isfinite(result.loss) || !norm.finite()) {
-    result.skipped = true;
-    result.reason = norm.finite() ? concat("the loss is ", result.loss)
-                                  : concat("the gradient of ", norm.first_bad,
-                                           " is not finite or too large (loss ", result.loss, ")");
-  } else {
-    optimizer.step(lr, clip_scale(norm.value, config.grad_clip));
-  }
+  numbers.measure(optimizer.tensors(), config.grad_clip);
+  optimizer.step(lr, numbers);
   optimizer.zero_grad();
+  // Everything above is ready for a GPU before the host reads, for the first time in this step.
+  const StepOutcome outcome = numbers.read(optimizer.tensors());
+  result.loss = outcome.loss;
+  result.grad_norm = outcome.grad_norm;
+  result.skipped = outcome.skipped;
+  if (outcome.skipped) {
+    optimizer.set_steps(optimizer.steps() - 1);
+    result.reason = outcome.first_bad.empty()
+                        ? concat("the loss is ", result.loss)
+                        : concat("the gradient of ", outcome.first_bad,
+                                 " is not finite or too large (loss ", result.loss, ")");
+  }
   return result;
 }
 

@@ -15,16 +15,19 @@ namespace duet {
 namespace {
 
 constexpr const char* kName = "linear_cross_entropy";
-constexpr KernelTable<LinearCrossEntropyKernels> kernels{kName, &linear_cross_entropy_cpu};
+constexpr KernelTable<LinearCrossEntropyKernels> kernels{
+    kName, &linear_cross_entropy_cpu, DUET_CUDA_TABLE(linear_cross_entropy_cuda)};
 
 // Rows of logits at a time: up to 256, less where they would take more than 64 MB or more than a
-// sixteenth of all logits, but no fewer than 32, below which the products get slow.
-std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocab, DType dtype) {
-  constexpr std::int64_t kBytes = 64 << 20;
+// sixteenth of all logits, but no fewer than 32, below which the products get slow. Four times that
+// on a GPU, whose many cores a small product does not fill.
+std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocab, DType dtype, Device device) {
+  const std::int64_t scale = device.type == DeviceType::cuda ? 4 : 1;
+  const std::int64_t bytes = scale * (64 << 20);
   const std::int64_t row_bytes =
       std::max<std::int64_t>(1, vocab) * static_cast<std::int64_t>(size_of(dtype));
-  std::int64_t chunk = std::min({std::int64_t{256}, kBytes / row_bytes, (rows + 15) / 16});
-  chunk = std::max<std::int64_t>(chunk, 32);
+  std::int64_t chunk = std::min({scale * 256, bytes / row_bytes, (rows + 15) / 16});
+  chunk = std::max<std::int64_t>(chunk, scale * 32);
   return std::min(chunk, rows);
 }
 
@@ -46,7 +49,7 @@ struct LinearCrossEntropy {
     const Tensor classes = as_gemm_operand(weight.slice_view(0, 0, vocab));
     const Tensor flat = flat_targets(targets);
     const std::int64_t n = rows.size(0);
-    const std::int64_t chunk = chunk_rows(n, vocab, dtype);
+    const std::int64_t chunk = chunk_rows(n, vocab, dtype, device);
 
     // What lives on comes first, so that the scratch leaves no hole below it.
     Tensor loss = Tensor::empty({}, dtype, device);
@@ -55,6 +58,7 @@ struct LinearCrossEntropy {
     Tensor logits = Tensor::empty({chunk, vocab}, dtype, device);
     Tensor stats = Tensor::empty({chunk, 2}, DType::f64, device);
     Tensor losses = Tensor::empty({n}, DType::f64, device);
+    Tensor factor = Tensor::empty({}, DType::f64, device);
 
     LinearCrossEntropyCall call;
     call.x = rows.view();
@@ -64,6 +68,7 @@ struct LinearCrossEntropy {
     call.logits = logits.mutable_view();
     call.stats = stats.mutable_view();
     call.losses = losses.mutable_view();
+    call.factor = factor.mutable_view();
     call.loss = loss.mutable_view();
     if (want_dx) call.dx = dx.reshape_view(rows.shape()).mutable_view();
     if (want_dweight) {

@@ -16,6 +16,7 @@ struct LinearCrossEntropyCall {
   View logits;   // [R, V], scratch
   View stats;    // [R, 2], f64, scratch
   View losses;   // [N], f64, scratch
+  View factor;   // [], f64, scratch
   View loss;     // []
   View dx;       // [N, C], d(loss)/dx; null data: not wanted
   View dweight;  // [V, C], d(loss)/dweight; null data: not wanted
@@ -31,5 +32,6 @@ struct LinearCrossEntropyKernels {
 };
 
 extern const LinearCrossEntropyKernels linear_cross_entropy_cpu;
+extern const LinearCrossEntropyKernels linear_cross_entropy_cuda;
 
 }  // namespace duet

@@ -4,7 +4,7 @@
 //   GPU_LAUNCH(check_kernel, ..., cuda::index_source("embedding: ids"), cuda::bad_index());
 //   cuda::check_error_flag();  // later, where the host waits for the GPU anyway
 //
-// No vendor header: the tensors of runtime/ call check_error_flag() too, in every build.
+// No vendor header: files without one may call check_error_flag() too, in every build.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ std::int64_t index_source(const char* what);
 
 // Waits for the stream, forgets the note and throws Error(index) if there is one: the text of the
 // same error on the cpu, and "(found on the GPU)". Does nothing, and does not wait, where no kernel
-// that may note something was launched since the last look. To be called where the host waits for
-// the GPU: by Tensor::item() and at the end of a step.
+// that may note something was launched since the last look. Every copy to the host and every
+// synchronize() looks; a kernel that must not act on such an id may look at bad_index() itself.
 void check_error_flag();
 
 }  // namespace duet::cuda

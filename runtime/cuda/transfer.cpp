@@ -1,6 +1,7 @@
 // Bytes between the host and the GPU.
 #include <cuda_runtime_api.h>
 
+#include "runtime/cuda/error_flag.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/device_source.h"
 #include "runtime/error.h"
@@ -21,10 +22,12 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   cuda::check_cuda(cudaMemcpyAsync(to, from, bytes, kind, cuda::stream()), what);
   // The host's memory may be freed or written at once.
   if (to_host || from_host) cuda::check_cuda(cudaStreamSynchronize(cuda::stream()), what);
+  if (to_host) cuda::check_error_flag();
 }
 
 void synchronize_cuda() {
   cuda::check_cuda(cudaStreamSynchronize(cuda::stream()), "waiting for the GPU");
+  cuda::check_error_flag();
 }
 
 }  // namespace duet
