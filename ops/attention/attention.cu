@@ -33,11 +33,9 @@ __global__ void __launch_bounds__(kMaxWarps* cuda::kWarp)
   float* v_tile = k_tile + kTile * (kWidth + kPad);
   float* p_tile = v_tile + kTile * (kValueWidth + kPad);
 
-  // The last tiles of queries see the most keys: they start first.
-  const int units = in.batch * in.heads, block = static_cast<int>(blockIdx.x);
-  const int tiles = (in.queries + rows - 1) / rows;
-  const int query = (tiles - 1 - block / units) * rows, b = block % units / in.heads;
-  const int h = block % in.heads;
+  // The last tiles of queries see the most keys.
+  const Place place = place_of_block(in.batch * in.heads, (in.queries + rows - 1) / rows, true);
+  const int query = place.tile * rows, b = place.unit / in.heads, h = place.unit % in.heads;
   const int x = lane_column(), warp_row = cuda::warp() * kWarpRows, y = warp_row + lane_row();
   const int query_rows = Min{}(rows, in.queries - query);
 

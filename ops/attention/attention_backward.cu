@@ -68,10 +68,8 @@ __global__ void __launch_bounds__(kMaxWarps* cuda::kWarp)
   float* v_tile = k_tile + kTile * (kWidth + kPad);
   float* ds_tile = v_tile + kTile * (kValueWidth + kPad);
 
-  const int units = in.batch * in.heads, block = static_cast<int>(blockIdx.x);
-  const int tiles = (in.queries + rows - 1) / rows;
-  const int query = (tiles - 1 - block / units) * rows, b = block % units / in.heads;
-  const int h = block % in.heads;
+  const Place place = place_of_block(in.batch * in.heads, (in.queries + rows - 1) / rows, true);
+  const int query = place.tile * rows, b = place.unit / in.heads, h = place.unit % in.heads;
   const int x = lane_column(), warp_row = cuda::warp() * kRowsOfWarp, row = warp_row + lane_row();
   const int query_rows = Min{}(rows, in.queries - query);
 
@@ -159,9 +157,9 @@ __global__ void __launch_bounds__(kMaxWarps* cuda::kWarp)
   float* p_tile = grad_tile + kTile * (kValueWidth + kPad);
 
   // The first tiles of keys are seen by the most queries.
-  const int units = in.batch * in.kv_heads, block = static_cast<int>(blockIdx.x);
-  const int key = block / units * rows, b = block % units / in.kv_heads;
-  const int kv_head = block % in.kv_heads;
+  const Place place = place_of_block(in.batch * in.kv_heads, (in.keys + rows - 1) / rows, false);
+  const int key = place.tile * rows, b = place.unit / in.kv_heads;
+  const int kv_head = place.unit % in.kv_heads;
   const int x = lane_column(), warp_row = cuda::warp() * kRowsOfWarp, row = warp_row + lane_row();
   const int key_rows = Min{}(rows, in.keys - key);
   load_tile<kWidth>(k_tile, head_of(in.k, b, kv_head), key, 0, key_rows, rows, 1);

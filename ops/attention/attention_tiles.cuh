@@ -121,6 +121,20 @@ int warps_for(std::int64_t units, std::int64_t rows, int warp_rows, Bytes&& shar
   return warps;
 }
 
+// The head and the tile of a block, the blocks with the most work of some heads first. All tiles of
+// these heads run at about the same time, so that the other side of their products, which each tile
+// reads whole, comes from the GPU's cache.
+struct Place {
+  int unit, tile;
+};
+__device__ inline Place place_of_block(int units, int tiles, bool last_tile_first) {
+  constexpr int kUnits = 16;
+  const int block = static_cast<int>(blockIdx.x), first = block / (kUnits * tiles) * kUnits;
+  const int here = units - first < kUnits ? units - first : kUnits, at = block - first * tiles;
+  const int tile = at / here;
+  return {first + at % here, last_tile_first ? tiles - 1 - tile : tile};
+}
+
 // Where a thread stands on its warp's tile. Neighbours share a column and every other lane a row,
 // so that a 16-byte read of both tiles is a broadcast.
 __device__ inline int lane_column() { return cuda::lane() / 2 % kLaneColumns; }

@@ -127,6 +127,10 @@ std::vector<OpCase> attention_cases() {
       row("attention_tiles_full", {1, 67, 1, 8}, {1, 131, 1, 8}, 9, full),
       row("attention_tiles_first", {1, 131, 2, 6}, {1, 131, 1, 6}, 6, first),
       row("attention_tiles_more_queries", {1, 140, 1, 5}, {1, 72, 1, 5}, 40),
+      // Wider heads, and values wider than keys: other tiles on a GPU.
+      row("attention_wide", {1, 21, 2, 72}, {1, 37, 1, 72}, 72),
+      row("attention_wide_values", {1, 20, 2, 36}, {1, 20, 2, 36}, 80),
+      row("attention_widest", {1, 12, 1, 140}, {1, 12, 1, 140}, 132),
       row("attention_decode", {2, 1, 4, 10}, {2, 75, 2, 10}, 12),
       row("attention_decode_two", {1, 2, 2, 32}, {1, 129, 1, 32}, 40, first),
   };
