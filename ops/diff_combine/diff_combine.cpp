@@ -13,7 +13,8 @@
 namespace duet {
 namespace {
 
-constexpr KernelTable<DiffCombineKernels> kernels{"diff_combine", &diff_combine_cpu};
+constexpr KernelTable<DiffCombineKernels> kernels{"diff_combine", &diff_combine_cpu,
+                                                  DUET_CUDA_TABLE(diff_combine_cuda)};
 
 // [B, T, H]
 Shape rows_of(const Tensor& a) { return {a.size(0), a.size(1), a.size(2)}; }

@@ -14,5 +14,6 @@ struct DiffCombineKernels {
 };
 
 extern const DiffCombineKernels diff_combine_cpu;
+extern const DiffCombineKernels diff_combine_cuda;
 
 }  // namespace duet

@@ -11,7 +11,8 @@
 namespace duet {
 namespace {
 
-constexpr KernelTable<LayerNormKernels> kernels{"layer_norm", &layer_norm_cpu};
+constexpr KernelTable<LayerNormKernels> kernels{"layer_norm", &layer_norm_cpu,
+                                                DUET_CUDA_TABLE(layer_norm_cuda)};
 
 struct LayerNorm {
   static constexpr const char* name = "layer_norm";
@@ -41,7 +42,7 @@ struct LayerNorm {
     const Tensor weight = contiguous_copy(saved.weight.get(name));
     const std::int64_t width = weight.size(0);
     const std::int64_t rows = width > 0 ? x.numel() / width : 0;
-    const Shape parts_shape{layer_norm_chunks(rows).count, width};
+    const Shape parts_shape{layer_norm_chunks(rows, x.device().type).count, width};
     Tensor dx = empty_gradient(request, 0, x);
     WeightGradient dweight(request, 1, weight);
     WeightGradient dbias(request, 2, weight);

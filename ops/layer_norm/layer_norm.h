@@ -9,7 +9,10 @@
 
 namespace duet {
 
-inline RowChunks layer_norm_chunks(std::int64_t rows) { return {rows, 32, 64}; }
+// A GPU keeps a block at work on each chunk.
+inline RowChunks layer_norm_chunks(std::int64_t rows, DeviceType device) {
+  return device == DeviceType::cuda ? RowChunks{rows, 8, 512} : RowChunks{rows, 32, 64};
+}
 
 struct LayerNormKernels {
   void (*forward)(ConstView x, ConstView weight, ConstView bias, double eps, View y);  // bias: null
@@ -20,6 +23,7 @@ struct LayerNormKernels {
 };
 
 extern const LayerNormKernels layer_norm_cpu;
+extern const LayerNormKernels layer_norm_cuda;
 
 // --- Shared by the loops of layer_norm_cpu.cpp
 

@@ -181,7 +181,7 @@ void forward(ConstView x, ConstView weight, ConstView bias, double eps, View y) 
   const std::int64_t width = weight.numel();
   if (x.numel() == 0) return;
   visit_floating(x.dtype, "layer_norm", [&]<class T>(TypeTag<T>) {
-    const RowChunks chunks = layer_norm_chunks(x.numel() / width);
+    const RowChunks chunks = layer_norm_chunks(x.numel() / width, DeviceType::cpu);
     parallel_chunks(chunks.count, [&](std::int64_t i) {
       LayerNormRows<T> rows{};
       rows = {chunks.begin(i), chunks.end(i), width,     eps,     x.as<T>(), weight.as<T>(),
@@ -196,7 +196,7 @@ void backward(ConstView x, ConstView weight, ConstView dy, double eps, View dx, 
   const std::int64_t width = weight.numel();
   if (width == 0) return;
   visit_floating(x.dtype, "layer_norm", [&]<class T>(TypeTag<T>) {
-    const RowChunks chunks = layer_norm_chunks(x.numel() / width);
+    const RowChunks chunks = layer_norm_chunks(x.numel() / width, DeviceType::cpu);
     const auto zeroed_part = [&](const View& parts, std::int64_t chunk) -> T* {
       if (parts.data == nullptr) return nullptr;
       T* part = parts.as<T>() + chunk * width;

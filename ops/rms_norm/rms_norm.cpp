@@ -11,7 +11,8 @@
 namespace duet {
 namespace {
 
-constexpr KernelTable<RmsNormKernels> kernels{"rms_norm", &rms_norm_cpu};
+constexpr KernelTable<RmsNormKernels> kernels{"rms_norm", &rms_norm_cpu,
+                                              DUET_CUDA_TABLE(rms_norm_cuda)};
 
 struct RmsNorm {
   static constexpr const char* name = "rms_norm";
@@ -42,7 +43,8 @@ struct RmsNorm {
     if (dweight.needed()) {
       const std::int64_t width = weight.size(0);
       const std::int64_t rows = width > 0 ? x.numel() / width : 0;
-      parts = Tensor::empty({rms_norm_chunks(rows).count, width}, x.dtype(), x.device());
+      parts = Tensor::empty({rms_norm_chunks(rows, x.device().type).count, width}, x.dtype(),
+                            x.device());
     }
     kernels.launch(x.device(), &RmsNormKernels::backward, x.view(), weight.view(),
                    contiguous_copy(dy).view(), eps, view_or_null(dx), view_or_null(parts),

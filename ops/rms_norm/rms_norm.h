@@ -8,7 +8,10 @@
 
 namespace duet {
 
-inline RowChunks rms_norm_chunks(std::int64_t rows) { return {rows, 32, 64}; }
+// A GPU keeps a block at work on each chunk.
+inline RowChunks rms_norm_chunks(std::int64_t rows, DeviceType device) {
+  return device == DeviceType::cuda ? RowChunks{rows, 8, 512} : RowChunks{rows, 32, 64};
+}
 
 struct RmsNormKernels {
   void (*forward)(ConstView x, ConstView weight, double eps, View y);
@@ -18,6 +21,7 @@ struct RmsNormKernels {
 };
 
 extern const RmsNormKernels rms_norm_cpu;
+extern const RmsNormKernels rms_norm_cuda;
 
 // --- Shared by the loops of rms_norm_cpu.cpp
 

@@ -141,7 +141,7 @@ void forward(ConstView x, ConstView weight, double eps, View y) {
   const std::int64_t width = weight.numel();
   if (x.numel() == 0) return;
   visit_floating(x.dtype, "rms_norm", [&]<class T>(TypeTag<T>) {
-    const RowChunks chunks = rms_norm_chunks(x.numel() / width);
+    const RowChunks chunks = rms_norm_chunks(x.numel() / width, DeviceType::cpu);
     parallel_chunks(chunks.count, [&](std::int64_t i) {
       forward_rows(RmsNormRows<T>{chunks.begin(i), chunks.end(i), width, eps, x.as<T>(),
                                   weight.as<T>(), nullptr, y.as<T>(), nullptr, nullptr});
@@ -154,7 +154,7 @@ void backward(ConstView x, ConstView weight, ConstView dy, double eps, View dx, 
   const std::int64_t width = weight.numel();
   if (width == 0) return;
   visit_floating(x.dtype, "rms_norm", [&]<class T>(TypeTag<T>) {
-    const RowChunks chunks = rms_norm_chunks(x.numel() / width);
+    const RowChunks chunks = rms_norm_chunks(x.numel() / width, DeviceType::cpu);
     parallel_chunks(chunks.count, [&](std::int64_t i) {
       T* part = parts.data != nullptr ? parts.as<T>() + i * width : nullptr;
       if (part != nullptr) std::fill_n(part, width, T{0});

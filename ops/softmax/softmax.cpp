@@ -9,7 +9,8 @@
 namespace duet {
 namespace {
 
-constexpr KernelTable<SoftmaxKernels> kernels{"softmax", &softmax_cpu};
+constexpr KernelTable<SoftmaxKernels> kernels{"softmax", &softmax_cpu,
+                                              DUET_CUDA_TABLE(softmax_cuda)};
 
 struct Softmax {
   static constexpr const char* name = "softmax";

@@ -11,5 +11,6 @@ struct SoftmaxKernels {
 };
 
 extern const SoftmaxKernels softmax_cpu;
+extern const SoftmaxKernels softmax_cuda;
 
 }  // namespace duet
