@@ -1,6 +1,7 @@
 // The fake cublasLt: right products with every epilogue that it knows, and every planted misuse
 // ends in one line and exit status 42.
 #include <cublasLt.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -228,6 +229,15 @@ Product example(bool ta, bool tb) {
   p.ta = ta;
   p.tb = tb;
   return p;
+}
+
+// The product looks it up by the name of NVIDIA's library.
+TEST(SimCublasLt, IsFoundByName) {
+  const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
+  void* const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << ::dlerror();
+  EXPECT_EQ(::dlsym(library, "cublasLtMatmul"), reinterpret_cast<void*>(&cublasLtMatmul));
+  EXPECT_EQ(cublasLtGetVersion(), CUBLAS_VERSION);
 }
 
 TEST(SimCublasLt, IsRightTransposedAndScaled) {

@@ -17,6 +17,7 @@
 #include "tests/sim_cuda/barrier.h"
 #include "tests/sim_cuda/engine.h"
 #include "tests/sim_cuda/intrinsics.h"
+#include "tests/sim_cuda/runtime.h"
 #include "tests/sim_cuda/shared_memory.h"
 #include "tests/sim_cuda/thread.h"
 #include "tests/sim_cuda/warp.h"
@@ -105,6 +106,18 @@ inline void __threadfence_block() {}
 
 namespace sim {
 
+// A GPU cannot read the host's memory; the simulator could, and so looks at pointers and views.
+template <class T>
+void check_argument(const T& argument, const char* kernel) {
+  if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
+    require_device_argument(argument, kernel);
+  } else if constexpr (requires { argument.data; }) {
+    if constexpr (std::is_pointer_v<decltype(argument.data)>) {
+      require_device_argument(argument.data, kernel);
+    }
+  }
+}
+
 // The arguments are kept by value until the kernel runs, converted to the kernel's parameters.
 template <class... Parameters, class... Arguments>
 void launch_kernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
@@ -114,6 +127,7 @@ void launch_kernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::si
                 "a kernel's arguments are copied to the GPU as bytes");
   static_assert((sizeof(Parameters) + ... + 0) <= 4096, "a kernel has 4096 bytes of arguments");
   std::tuple<Parameters...> kept(std::forward<Arguments>(arguments)...);
+  std::apply([&](const Parameters&... all) { (check_argument(all, name), ...); }, kept);
   launch(
       stream, grid, block, shared_bytes, [kernel, kept] { std::apply(kernel, kept); }, name);
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/sim_cuda/engine.h"
+#include "tests/sim_cuda/runtime_test_kernels.h"
 
 namespace sim {
 
@@ -192,6 +193,7 @@ TEST_P(SimRuntime, FindsWriteAfterReadAcrossStreams) {
         const cudaStream_t first = new_stream();
         const cudaStream_t second = new_stream();
         succeed(cudaMemset(x, 0, kBytes));
+        succeed(cudaDeviceSynchronize());
         read_only(first, x, y);
         succeed(cudaMemsetAsync(x, 0, kBytes, second));
         succeed(cudaDeviceSynchronize());
@@ -277,7 +279,7 @@ TEST_P(SimRuntime, TheDefaultStreamWaitsForBlockingStreams) {
   float* const x = device_floats();
   std::vector<float> result(kElements);
   succeed(cudaMemset(x, 0, kBytes));
-  add_one(blocking, x, x);
+  add_one(blocking, x, x);  // ordered after it, as the stream is no cudaStreamNonBlocking one
   succeed(cudaMemcpy(result.data(), x, kBytes, cudaMemcpyDeviceToHost));
   EXPECT_EQ(result, std::vector<float>(kElements, 1));
   succeed(cudaFree(x));
@@ -405,18 +407,29 @@ TEST(SimRuntimeDevice, WhatThereIs) {
   cudaGetLastError();
 }
 
-TEST(SimRuntimeArguments, OfKernelsLieOnTheDevice) {
+TEST_P(SimRuntime, ArgumentsOfKernelsLieOnTheDevice) {
   float* const x = device_floats();
-  require_device_argument(x, "kernel");
-  require_device_argument(nullptr, "kernel");
+  float* const y = device_floats();
+  const cudaStream_t stream = new_stream();
+  std::vector<float> result(kElements, 3);
+  succeed(cudaMemcpyAsync(x, result.data(), kBytes, cudaMemcpyHostToDevice, stream));
+  launch_twice(stream, {x, kElements}, y);
+  succeed(cudaMemcpyAsync(result.data(), y, kBytes, cudaMemcpyDeviceToHost, stream));
+  succeed(cudaStreamSynchronize(stream));
+  EXPECT_EQ(result, std::vector<float>(kElements, 6));
   expect_failure(
-      [] {
-        const std::vector<float> host(3);
-        require_device_argument(host.data(), "some_kernel");
+      [&] {
+        launch_twice(stream, {result.data(), kElements}, y);
       },
-      "some_kernel gets the host address .*, which a GPU cannot read");
+      "twice_kernel gets the host address .*, which a GPU cannot read");
+  expect_failure([&] { launch_twice(stream, {x, kElements}, result.data()); }, "host address");
   succeed(cudaFree(x));
-  expect_failure([=] { require_device_argument(x, "some_kernel"); }, "use after free");
+  expect_failure(
+      [&] {
+        launch_twice(stream, {x, kElements}, y);
+      },
+      "twice_kernel: use after free: gets freed allocation #[0-9]+ \\(4000 bytes\\)");
+  succeed(cudaFree(y));
 }
 
 TEST(SimRuntimeCrash, OfTheHostStaysACrash) {

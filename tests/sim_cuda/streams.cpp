@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <random>
 #include <unordered_map>
 #include <utility>
@@ -59,8 +60,9 @@ struct Runtime {
   std::deque<Event> events;
   std::unordered_map<cudaEvent_t, Event*> event_of_handle;
   std::shared_ptr<const Clock> host = std::make_shared<Clock>();
-  std::mt19937 random{runtime_options().seed};
-  Stream* only_user = nullptr;  // the one stream that has had operations, if it is one
+  std::mt19937 random;
+  std::optional<unsigned> seed;  // of `random`
+  Stream* only_user = nullptr;   // the one stream that has had operations, if it is one
   bool many_users = false;
   bool running = false;
   std::int64_t operations = 0;
@@ -69,6 +71,15 @@ struct Runtime {
 Runtime& runtime() {
   static Runtime& r = *std::make_unique<Runtime>().release();  // outlives static destructors
   return r;
+}
+
+std::uint64_t random_number() {
+  Runtime& r = runtime();
+  if (r.seed != runtime_options().seed) {
+    r.seed = runtime_options().seed;
+    r.random.seed(*r.seed);
+  }
+  return r.random();
 }
 
 Stream& checked(cudaStream_t handle) {
@@ -148,7 +159,7 @@ Stream* random_runnable() {
   for (Stream& s : runtime().streams) {
     if (can_run(s)) all.push_back(&s);
   }
-  return all.empty() ? nullptr : all[runtime().random() % all.size()];
+  return all.empty() ? nullptr : all[random_number() % all.size()];
 }
 
 // Runs operations until `done`; lazily only such as `wanted` needs. Host code goes on after it, so
@@ -221,7 +232,7 @@ void maybe_run(Stream& stream) {
   if (runtime_options().schedule == Schedule::eager) {
     drain(stream, [&] { return stream.queue.empty(); });
   } else if (runtime_options().schedule == Schedule::random) {
-    std::int64_t steps = runtime().random() % 3;
+    std::uint64_t steps = random_number() % 3;
     drain(stream, [&] { return steps-- == 0 || random_runnable() == nullptr; });
   }
 }
