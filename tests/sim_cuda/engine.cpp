@@ -97,6 +97,10 @@ void start(Thread& thread) {
 }
 
 void finish(Thread& thread) {
+  if (thread.pending_copies != 0) {
+    fail("leaves the kernel before it waited for %u of its asynchronous copies",
+         thread.pending_copies);
+  }
   thread.state = State::finished;
   Warp& warp = *thread.warp;
   warp.alive &= ~(1U << thread.lane);

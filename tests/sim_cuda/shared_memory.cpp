@@ -170,6 +170,19 @@ void* dynamic_shared(Place place) {
   return memory.dynamic;
 }
 
+bool in_shared_memory(const void* address, std::size_t bytes) {
+  const auto* at = static_cast<const unsigned char*>(address);
+  const auto inside = [&](const void* start, std::size_t size) {
+    const auto* first = static_cast<const unsigned char*>(start);
+    return at >= first && at + bytes <= first + size;
+  };
+  return (memory.dynamic_bytes != 0 && inside(memory.dynamic, memory.dynamic_bytes)) ||
+         std::any_of(memory.variables.begin(), memory.variables.end(),
+                     [&](const SharedVariable* variable) {
+                       return inside(variable->address, variable->bytes);
+                     });
+}
+
 bool in_shared_guard(const void* address) {
   const auto* at = static_cast<const unsigned char*>(address);
   const auto in_page = [&](const unsigned char* page) {

@@ -30,6 +30,9 @@ SIM_NO_TSAN inline void* shared_address(SharedVariable& variable) {
 // Fails if the kernel was launched with 0 bytes.
 void* dynamic_shared(Place place);
 
+// Whether the bytes lie in the running block's shared memory, all in one variable.
+bool in_shared_memory(const void* address, std::size_t bytes);
+
 // The engine calls these: before a launch, before and after every block of it. end_shared_block
 // fails where a byte beside a variable was changed.
 void begin_shared_grid(std::size_t dynamic_bytes);

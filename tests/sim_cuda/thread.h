@@ -41,8 +41,10 @@ struct Thread {
   Warp* warp = nullptr;
   Fiber* fiber = nullptr;
   State state = State::unstarted;
-  Place place;           // where it waits
-  void* tsan = nullptr;  // its context in ThreadSanitizer
+  Place place;                  // where it waits
+  unsigned copy_groups = 0;     // committed, see async_copy.h
+  unsigned pending_copies = 0;  // started, not complete
+  void* tsan = nullptr;         // its context in ThreadSanitizer
 };
 
 // A warp operation that some lanes of its mask have come to, and others not yet.
