@@ -118,7 +118,12 @@ void linear(ConstView x, ConstView weight, ConstView bias, View y) {
                      weight.dtype,
                      {weight.size(1), weight.size(0)},
                      {weight.stride(1), weight.stride(0)}};
-  cuda::gemm(x, wt, y, {.accumulate = false, .bias = bias.as<float>()});
+  // cublasLt reads a bias in vectors of 16 bytes.
+  if (reinterpret_cast<std::uintptr_t>(bias.data) % 16 == 0) {
+    return cuda::gemm(x, wt, y, {.accumulate = false, .bias = bias.as<float>()});
+  }
+  constant_rows(y, bias.as<float>());
+  cuda::gemm(x, wt, y, {.accumulate = true});
 }
 
 }  // namespace

@@ -47,9 +47,9 @@ std::string what_is_missing(CudaStatus& s) {
   s.multiprocessors = properties.multiProcessorCount;
   s.total_bytes = properties.totalGlobalMem;
   if (!has_code_for(s.architectures, s.compute_capability)) {
-    return concat("the binary has no code for this GPU: ", s.device_name, " is sm_",
-                  s.compute_capability, ", the binary is for ", listed(s.architectures),
-                  " (build with -DCMAKE_CUDA_ARCHITECTURES=", s.compute_capability, ')');
+    return concat("the binary has no code for this GPU: got sm_", s.compute_capability, " (",
+                  s.device_name, "), expected one for ", listed(s.architectures),
+                  "; build with -DCMAKE_CUDA_ARCHITECTURES=", s.compute_capability);
   }
   status = cudaMemGetInfo(&s.free_bytes, &s.total_bytes);
   if (status != cudaSuccess) return concat("starting the GPU: ", words(status));

@@ -1,0 +1,219 @@
+// Matrix products on the GPU against the cpu's, where the strides get interesting: the table's
+// functions are called with views that an op may hand them, every tensor in memory of its own.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "ops/matmul/matmul_kernels.h"
+#include "runtime/cuda_status.h"
+#include "runtime/launch_count.h"
+#include "runtime/memory_ops.h"
+#include "runtime/random.h"
+
+namespace duet::test {
+namespace {
+
+Tensor numbers(const Shape& shape, std::uint64_t seed) {
+  Tensor t = Tensor::empty(shape, DType::f32);
+  fill_normal(t, {.seed = seed, .use = kUseTest}, 0, 1);
+  return t;
+}
+
+double largest_difference(const Tensor& expected, const Tensor& there) {
+  const Tensor x = contiguous_copy(expected);
+  const Tensor y = to_device(there, kCpu);
+  double largest = 0;
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const double d = std::fabs(static_cast<double>(x.data<float>()[i]) -
+                               static_cast<double>(y.data<float>()[i]));
+    if (!(d <= largest)) largest = d;  // NaN too
+  }
+  return largest;
+}
+
+// Largest |sum - exact|.
+double error_of_sum(const Tensor& exact, const Tensor& sum) {
+  double largest = 0;
+  for (std::int64_t i = 0; i < exact.numel(); ++i) {
+    const double d = std::fabs(static_cast<double>(sum.data<float>()[i]) - exact.data<double>()[i]);
+    if (!(d <= largest)) largest = d;
+  }
+  return largest;
+}
+
+// A window of a whole tensor, on the cpu and on the GPU.
+struct Operand {
+  Tensor here, there;
+
+  Operand(const Shape& shape, std::uint64_t seed)
+      : here(numbers(shape, seed)), there(to_device(here, kCuda)) {}
+  Operand(Tensor h, Tensor t) : here(std::move(h)), there(std::move(t)) {}
+  template <class F>
+  Operand viewed(F&& f) const {
+    return {f(here), f(there)};
+  }
+  Operand transposed() const {
+    return viewed([](const Tensor& t) { return t.transpose_view(-1, -2); });
+  }
+  Operand expanded(const Shape& shape) const {
+    return viewed([&](const Tensor& t) { return t.expand_view(shape); });
+  }
+};
+
+class MatmulCuda : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cuda_status().usable) GTEST_SKIP() << "no GPU";
+    pass_through_ = allocator(kCuda).set_pass_through(true);
+  }
+  void TearDown() override {
+    if (cuda_status().usable) {
+      allocator(kCuda).set_pass_through(pass_through_);
+    }
+  }
+  static const MatmulKernels& cuda() { return *matmul_kernels.cuda; }
+
+  // c = and += a @ b
+  static void expect_product(const Operand& a, const Operand& b, const Shape& shape) {
+    for (const bool accumulate : {false, true}) {
+      Operand c(shape, 9);
+      matmul_cpu.gemm(a.here.view(), b.here.view(), c.here.mutable_view(), accumulate);
+      cuda().gemm(a.there.view(), b.there.view(), c.there.mutable_view(), accumulate);
+      EXPECT_LT(largest_difference(c.here, c.there), 1e-5)
+          << a.here.shape() << a.here.strides() << " x " << b.here.shape() << b.here.strides();
+    }
+  }
+
+ private:
+  bool pass_through_ = false;
+};
+
+TEST_F(MatmulCuda, TransposesAndSlices) {
+  const Operand a({5, 7}, 1), at({7, 5}, 2), b({7, 4}, 3), bt({4, 7}, 4), wide({9, 20}, 5);
+  expect_product(a, b, {5, 4});
+  expect_product(at.transposed(), b, {5, 4});
+  expect_product(a, bt.transposed(), {5, 4});
+  expect_product(at.transposed(), bt.transposed(), {5, 4});
+  const auto window = [](const Tensor& t) { return t.slice_view(0, 2, 7).slice_view(1, 3, 10); };
+  expect_product(wide.viewed(window), b, {5, 4});  // begins at an odd address
+}
+
+TEST_F(MatmulCuda, SizesOfOne) {
+  for (const Shape& mkn : {Shape{1, 1, 1}, {1, 7, 3}, {4, 1, 3}, {4, 5, 1}, {1, 1, 6}, {6, 1, 1}}) {
+    const Operand a({mkn[0], mkn[1]}, 1), b({mkn[1], mkn[2]}, 2);
+    const Operand at({mkn[1], mkn[0]}, 3), bt({mkn[2], mkn[1]}, 4);
+    expect_product(a, b, {mkn[0], mkn[2]});
+    expect_product(at.transposed(), bt.transposed(), {mkn[0], mkn[2]});
+    expect_product(at.transposed(), b, {mkn[0], mkn[2]});
+    expect_product(a, bt.transposed(), {mkn[0], mkn[2]});
+  }
+}
+
+TEST_F(MatmulCuda, Batches) {
+  const Operand a({2, 3, 5, 7}, 1), b({2, 3, 7, 4}, 2);
+  expect_product(a, b, {2, 3, 5, 4});
+  expect_product(a, Operand({7, 4}, 3).expanded({2, 3, 7, 4}), {2, 3, 5, 4});
+  expect_product(Operand({5, 7}, 4).expanded({2, 3, 5, 7}), b, {2, 3, 5, 4});
+  expect_product(a, Operand({3, 7, 4}, 5).expanded({2, 3, 7, 4}), {2, 3, 5, 4});
+  expect_product(a, Operand({2, 1, 7, 4}, 5).expanded({2, 3, 7, 4}), {2, 3, 5, 4});
+  // Heads lie inside rows: no single step walks all batches.
+  const auto heads = [](const Tensor& t) { return t.transpose_view(1, 2); };
+  const Operand q = Operand({2, 5, 3, 7}, 6).viewed(heads);
+  const Operand k = Operand({2, 6, 3, 7}, 7).viewed(heads);
+  expect_product(q, k.transposed(), {2, 3, 5, 6});
+  expect_product(Operand({2, 3, 4, 5, 7}, 8), Operand({3, 4, 7, 2}, 9).expanded({2, 3, 4, 7, 2}),
+                 {2, 3, 4, 5, 2});
+}
+
+TEST_F(MatmulCuda, NothingToMultiply) {
+  expect_product(Operand({5, 0}, 1), Operand({0, 4}, 2), {5, 4});  // zeros, or c as it was
+  expect_product(Operand({2, 5, 0}, 1), Operand({2, 0, 4}, 2), {2, 5, 4});
+  expect_product(Operand({0, 7}, 1), Operand({7, 4}, 2), {0, 4});
+  expect_product(Operand({5, 7}, 1), Operand({7, 0}, 2), {5, 0});
+  expect_product(Operand({0, 5, 7}, 1), Operand({0, 7, 4}, 2), {0, 5, 4});
+}
+
+TEST_F(MatmulCuda, WritesIntoAWindow) {
+  const Operand a({2, 5, 7}, 1), b({2, 7, 4}, 2), c({2, 6, 9}, 3);
+  const auto window = [](const Tensor& t) { return t.slice_view(1, 1, 6).slice_view(2, 2, 6); };
+  Operand inside = c.viewed(window);
+  matmul_cpu.gemm(a.here.view(), b.here.view(), inside.here.mutable_view(), true);
+  cuda().gemm(a.there.view(), b.there.view(), inside.there.mutable_view(), true);
+  EXPECT_LT(largest_difference(c.here, c.there), 1e-5);  // and nothing outside it
+}
+
+TEST_F(MatmulCuda, Linear) {
+  for (const Shape& nio : {Shape{5, 7, 4}, {5, 0, 4}, {0, 7, 4}, {5, 7, 0}, {1, 1, 1}}) {
+    const Operand x({nio[0], nio[1]}, 1), weight({nio[2], nio[1]}, 2), bias({nio[2]}, 3);
+    for (const bool with_bias : {true, false}) {
+      Operand y({nio[0], nio[2]}, 4);
+      matmul_cpu.linear(x.here.view(), weight.here.view(),
+                        with_bias ? bias.here.view() : ConstView{}, y.here.mutable_view());
+      cuda().linear(x.there.view(), weight.there.view(),
+                    with_bias ? bias.there.view() : ConstView{}, y.there.mutable_view());
+      EXPECT_LT(largest_difference(y.here, y.there), 1e-5) << nio << ' ' << with_bias;
+    }
+  }
+}
+
+TEST_F(MatmulCuda, ABiasMayBeginAnywhere) {
+  const Operand x({5, 7}, 1), weight({4, 7}, 2), whole({9}, 3);
+  Operand y({5, 4}, 4);
+  const Operand bias = whole.viewed([](const Tensor& t) { return t.slice_view(0, 3, 7); });
+  matmul_cpu.linear(x.here.view(), weight.here.view(), bias.here.view(), y.here.mutable_view());
+  cuda().linear(x.there.view(), weight.there.view(), bias.there.view(), y.there.mutable_view());
+  EXPECT_LT(largest_difference(y.here, y.there), 1e-5);
+}
+
+TEST_F(MatmulCuda, ColumnSum) {
+  for (const Shape& shape :
+       {Shape{0, 3}, {1, 1}, {15, 7}, {16, 8}, {17, 9}, {300, 40}, {4100, 9}}) {
+    for (const bool accumulate : {false, true}) {
+      const Operand x(shape, 1), xt({shape[1], shape[0]}, 2);
+      for (const Operand& rows : {x, xt.transposed()}) {
+        Operand out({shape[1]}, 3);
+        Tensor exact = Tensor::empty({shape[1]}, DType::f64);
+        Tensor x64 = Tensor::empty(shape, DType::f64);
+        copy(exact, out.here);
+        copy(x64, rows.here);
+        matmul_cpu.column_sum(x64.view(), exact.mutable_view(), accumulate);
+        cuda().column_sum(rows.there.view(), out.there.mutable_view(), accumulate);
+        // Of the size of one rounding per 64 rows; the cpu's own sums are two to three times off.
+        const double bound = 5e-7 * std::sqrt(static_cast<double>(shape[0] + 1));
+        EXPECT_LT(error_of_sum(exact, to_device(out.there, kCpu)), bound) << shape;
+      }
+    }
+  }
+}
+
+TEST_F(MatmulCuda, CountsLaunchesAndBytes) {
+  const Operand a({8, 8}, 1), b({8, 8}, 2);
+  Tensor c = Tensor::empty({8, 8}, DType::f32, kCuda);
+  start_counting_launches();
+  for (int i = 0; i < 3; ++i) {
+    matmul_kernels.launch(kCuda, &MatmulKernels::gemm, a.there.view(), b.there.view(),
+                          c.mutable_view(), false);
+  }
+  const std::vector<LaunchCount> counts = stop_counting_launches();
+  ASSERT_EQ(counts.size(), 1U);
+  EXPECT_EQ(counts[0].op + " " + counts[0].kernel, "matmul cublaslt_gemm");
+  EXPECT_EQ(counts[0].launches, 3U);
+  EXPECT_EQ(counts[0].bytes, 3U * 3U * 256U);
+}
+
+// Its workspace is taken once, whatever follows.
+TEST_F(MatmulCuda, TakesNoMemoryPerProduct) {
+  const Operand a({8, 8}, 1), b({8, 8}, 2);
+  Tensor c = Tensor::empty({8, 8}, DType::f32, kCuda);
+  cuda().gemm(a.there.view(), b.there.view(), c.mutable_view(), false);
+  const MemoryStats before = allocator(kCuda).stats();
+  cuda().gemm(a.there.view(), b.transposed().there.view(), c.mutable_view(), true);
+  EXPECT_EQ(allocator(kCuda).stats().allocations, before.allocations);
+  for (const MemoryOwner& owner : allocator(kCuda).largest_owners(1)) {
+    EXPECT_EQ(owner.path, "cublaslt");
+  }
+}
+
+}  // namespace
+}  // namespace duet::test
