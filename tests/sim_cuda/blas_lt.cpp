@@ -252,8 +252,12 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(
     result.state = CUBLAS_STATUS_SUCCESS;
     result.wavesCount = 1;
   };
+  // Parts of the sum go through the workspace, in one of these ways.
+  constexpr std::uint32_t kThroughWorkspace =
+      CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   const std::uint64_t split = split_workspace(problem);
-  if (split > 0 && split <= wish.workspace) offer(split);
+  const bool may_split = (wish.reduction_mask & kThroughWorkspace) != 0;
+  if (may_split && split > 0 && split <= wish.workspace) offer(split);
   offer(0);
   *returned = count;
   return CUBLAS_STATUS_SUCCESS;

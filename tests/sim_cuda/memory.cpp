@@ -95,7 +95,6 @@ Allocation& nearest(std::uintptr_t address) {
   if (memory().allocations.empty()) fail("an address of device memory, of which there is none yet");
   const Allocation& a = nearest(address);
   const auto offset = static_cast<long long>(address) - static_cast<long long>(a.start);
-  const bool inside = address >= a.start && address < a.end();
   if (current_operation == nullptr) {
     fail(
         "host code %s device memory: allocation #%d (%zu bytes%s) at offset %lld; copy it with "
@@ -106,11 +105,8 @@ Allocation& nearest(std::uintptr_t address) {
     fail("use after free: %s %s freed allocation #%d (%zu bytes) at offset %lld", current_operation,
          verb, a.number, a.bytes, offset);
   }
-  fail("out of bounds: %s %s at offset %lld of allocation #%d (%zu bytes)%s", current_operation,
-       verb, offset, a.number, a.bytes,
-       inside       ? ""
-       : offset < 0 ? ", before its start"
-                    : ", past its end");
+  fail("out of bounds: %s %s at offset %lld of allocation #%d (%zu bytes), %s", current_operation,
+       verb, offset, a.number, a.bytes, offset < 0 ? "before its start" : "past its end");
 }
 
 bool is_write(const void* context) {
