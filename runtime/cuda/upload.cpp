@@ -12,14 +12,11 @@ namespace {
 struct Buffer {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
-  cudaEvent_t copied = nullptr;  // the last copy from here has run
+  cudaEvent_t copied = nullptr;  // the last copy from here has run; null: there was none
 
   // Room for `needed` bytes that no copy reads any more.
   void prepare(std::size_t needed) {
-    if (copied == nullptr) {
-      check_cuda(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming), "making an event");
-    }
-    check_cuda(cudaEventSynchronize(copied), "waiting for an upload");
+    if (copied != nullptr) check_cuda(cudaEventSynchronize(copied), "waiting for an upload");
     if (bytes >= needed) return;
     if (data != nullptr) check_cuda(cudaFreeHost(data), "giving back pinned memory");
     data = nullptr;
@@ -51,6 +48,9 @@ void upload(void* to, std::initializer_list<std::span<const std::byte>> parts) {
   }
   check_cuda(cudaMemcpyAsync(to, buffer.data, bytes, cudaMemcpyHostToDevice, stream()),
              "uploading a table");
+  if (buffer.copied == nullptr) {
+    check_cuda(cudaEventCreateWithFlags(&buffer.copied, cudaEventDisableTiming), "making an event");
+  }
   check_cuda(cudaEventRecord(buffer.copied, stream()), "uploading a table");
 }
 
