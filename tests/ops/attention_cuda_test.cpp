@@ -10,6 +10,7 @@
 #include "runtime/launch_count.h"
 #include "runtime/memory_ops.h"
 #include "runtime/random.h"
+#include "tests/runtime/gpu.h"
 
 namespace duet::test {
 namespace {
@@ -49,7 +50,7 @@ void expect_near(const Tensor& got, const Tensor& want, double tolerance, const 
 
 // So many heads that a block gets all its warps, two documents, several tiles on both sides.
 TEST(AttentionCuda, BlocksOfSeveralWarps) {
-  if (!cuda_status().usable) GTEST_SKIP() << cuda_status().reason;
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
   const std::int64_t queries = 66, keys = 70, heads = 128;
   const Tensor q = random({1, queries, heads, 3}, 1), k = random({1, keys, heads, 3}, 2);
   const Tensor v = random({1, keys, heads, 2}, 3), dy = random({1, queries, heads, 2}, 4);
@@ -68,7 +69,7 @@ TEST(AttentionCuda, BlocksOfSeveralWarps) {
 
 // NaN in a key reaches every query that sees it, and none that does not.
 TEST(AttentionCuda, NotANumberIsNeverHidden) {
-  if (!cuda_status().usable) GTEST_SKIP() << cuda_status().reason;
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
   const std::int64_t keys = 90;
   for (const std::int64_t at : {0, 3, 66, 89}) {
     for (const std::int64_t queries : {keys, std::int64_t{2}}) {  // tiles, and a decoding step
@@ -97,7 +98,7 @@ std::uint64_t launches(const auto& call) {
 }
 
 TEST(AttentionCuda, OneLaunchForwardAndTwoBackward) {
-  if (!cuda_status().usable) GTEST_SKIP() << cuda_status().reason;
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
   for (const std::int64_t queries : {1, 20}) {
     Tensor q = to_device(random({1, queries, 2, 8}, 1), kCuda);
     Tensor kv = to_device(random({1, 20, 2, 8}, 2), kCuda);
@@ -109,7 +110,7 @@ TEST(AttentionCuda, OneLaunchForwardAndTwoBackward) {
 }
 
 TEST(AttentionCuda, TooWideHeadsAreRefused) {
-  if (!cuda_status().usable) GTEST_SKIP() << cuda_status().reason;
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
   const Tensor x = Tensor::zeros({1, 2, 1, 320}, DType::f32, kCuda);
   try {
     attention(x, x, x);

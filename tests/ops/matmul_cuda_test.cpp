@@ -10,6 +10,7 @@
 #include "runtime/launch_count.h"
 #include "runtime/memory_ops.h"
 #include "runtime/random.h"
+#include "tests/runtime/gpu.h"
 
 namespace duet::test {
 namespace {
@@ -64,7 +65,7 @@ struct Operand {
 class MatmulCuda : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!cuda_status().usable) GTEST_SKIP() << "no GPU";
+    if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
     pass_through_ = allocator(kCuda).set_pass_through(true);
   }
   void TearDown() override {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 
 #include "runtime/allocator.h"
@@ -14,6 +13,7 @@
 #include "runtime/random.h"
 #include "runtime/safetensors.h"
 #include "tests/runtime/errors.h"
+#include "tests/runtime/gpu.h"
 #include "tests/runtime/temp_directory.h"
 
 namespace duet::test {
@@ -67,11 +67,7 @@ TEST(CudaStatus, OneGpuIsUsed) {
 class Cuda : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_status().usable) return;
-    if (const char* required = std::getenv("DUET_REQUIRE_CUDA"); required != nullptr) {
-      FAIL() << cuda_status().reason;
-    }
-    GTEST_SKIP() << cuda_status().reason;
+    if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
   }
 };
 
