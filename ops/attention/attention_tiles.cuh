@@ -16,7 +16,7 @@ inline constexpr int kPanelWidth = 4 * kLaneColumns;  // columns of one float4 p
 inline constexpr int kMaxWarps = 4;
 // Rows in shared memory are padded so that 8 lanes reading 8 rows meet all banks.
 inline constexpr int kPad = 4, kScorePad = 8;
-inline constexpr std::size_t kMaxShared = std::size_t{99} * 1024;  // of a block on every GPU >= 8.0
+inline constexpr std::size_t kMaxShared = std::size_t{98} * 1024;  // GPUs have 99 KB for a block
 inline constexpr int kEnoughBlocks = 256;  // below that, smaller blocks keep more of a GPU busy
 inline constexpr float kLog2E = 1.44269504F, kLn2 = 0.693147181F;
 
