@@ -199,6 +199,38 @@ TEST(GradientNorm, ClipScale) {
   EXPECT_EQ(clip_scale(4.0, 0.0), 1.0);  // off
 }
 
+TEST(StepNumbers, TellsWhatTheStepDid) {
+  Parameters parameters;
+  Parameter& p = parameters.add("p", tensor_of({1, 2}, DType::f64));
+  set_grad(p, tensor_of({3, 4}, DType::f64));
+  AdamW optimizer(parameters.named, {});
+  StepNumbers numbers(kCpu);
+  for (const double loss : {0.5, 0.25}) numbers.add_loss(tensor_of({loss}, DType::f64));
+  numbers.measure(optimizer.tensors(), 1.0);
+  optimizer.step(0.1, numbers);
+  const StepOutcome outcome = numbers.read(optimizer.tensors());
+  EXPECT_EQ(outcome.loss, 0.75);
+  EXPECT_EQ(outcome.grad_norm, 5.0);
+  EXPECT_FALSE(outcome.skipped);
+  EXPECT_NE(p.data<double>()[0], 1.0);
+}
+
+TEST(StepNumbers, ALossThatIsNotFiniteSkipsTheUpdate) {
+  Parameters parameters;
+  Parameter& p = parameters.add("p", tensor_of({1, 2}, DType::f64));
+  set_grad(p, tensor_of({3, 4}, DType::f64));
+  AdamW optimizer(parameters.named, {});
+  StepNumbers numbers(kCpu);
+  numbers.add_loss(tensor_of({std::nan("")}, DType::f64));
+  numbers.measure(optimizer.tensors(), 1.0);
+  optimizer.step(0.1, numbers);
+  const StepOutcome outcome = numbers.read(optimizer.tensors());
+  EXPECT_TRUE(outcome.skipped);
+  EXPECT_EQ(outcome.first_bad, "");
+  EXPECT_EQ(p.data<double>()[0], 1.0);
+  EXPECT_EQ(optimizer.first_moment(0).data<double>()[0], 0.0);
+}
+
 TEST(FirstNonFinite, LooksAtValues) {
   Parameters parameters;
   parameters.add("fine", tensor_of({3e38}, DType::f32));
