@@ -49,7 +49,6 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (unit >= task.hidden || column >= task.width) return;
   const bool affine = task.dt == nullptr;
-  if (!affine) sum *= static_cast<double>(task.dt[net]);
   const std::int64_t size = static_cast<std::int64_t>(task.hidden) * task.width;
   const int half = affine ? matrix / 3 : 0, output = matrix - 3 * half - 1;  // -1: w1
   const std::int64_t half_net = affine ? 2 * net + half : net;

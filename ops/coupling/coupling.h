@@ -76,7 +76,8 @@ struct CouplingWorkspace {
 // matrices packed, where all of them do not fit into shared memory.
 struct CouplingCudaLayout {
   static constexpr std::int64_t kMaxWidth = 128, kMaxHidden = 128;
-  static constexpr std::int64_t tile_tokens(std::int64_t width) { return width > 64 ? 32 : 64; }
+  static constexpr std::int64_t kMaxRows = (std::int64_t{1} << 31) - 1;  // tokens of all heads
+  static constexpr std::int64_t tile_tokens(std::int64_t width) { return width > 64 ? 16 : 32; }
 
   std::int64_t width, hidden;  // padded
   std::int64_t matrix;         // packed, rows of width + 4
@@ -106,9 +107,9 @@ struct CouplingCudaLayout {
  private:
   static constexpr std::int64_t kMaxShared = 226 << 10;  // bytes of a block
 
-  // Two blocks for each of an H200's 132 processors, four in forward, and no more than tiles.
+  // Three blocks for each of an H200's 132 processors, eight in forward, and no more than tiles.
   static std::int64_t blocks_of(const CouplingSizes& s, std::int64_t width, bool backward) {
-    const std::int64_t tile = tile_tokens(width), most = backward ? 264 : 528;
+    const std::int64_t tile = tile_tokens(width), most = backward ? 396 : 1056;
     const std::int64_t tiles = (s.tokens() + tile - 1) / tile * (s.nets == 1 ? s.key_heads : 1);
     return std::min(tiles, (most + s.nets - 1) / s.nets);
   }
@@ -116,9 +117,10 @@ struct CouplingCudaLayout {
                                bool backward) {
     const std::int64_t tokens = tile_tokens(width);
     if (!backward) return tokens * 12;  // 8 hidden units, and 4 columns against bank conflicts
-    // x and the gradients at the outputs, two of hidden units; or 16 sums of each thread.
-    const std::int64_t outputs = s.map == CouplingMap::affine ? 2 : 1;
-    return std::max<std::int64_t>(4096, tokens * ((1 + outputs) * width + 2 * (hidden + 4)));
+    // x and the gradients at the outputs, for affine three more; two of hidden units. Or 16 sums of
+    // each thread.
+    const std::int64_t wide = s.map == CouplingMap::affine ? 6 : 2;
+    return std::max<std::int64_t>(2048, tokens * (wide * width + 2 * (hidden + 4)));
   }
 };
 

@@ -63,8 +63,8 @@ struct Scales {
   Fragment<kWidth> s, t;
 };
 template <int kWidth>
-__device__ Scales<kWidth> scales_of(const Net& net, const Fragment<kWidth>& x,
-                                    const UnitTile& units) {
+__device__ __forceinline__ Scales<kWidth> scales_of(const Net& net, const Fragment<kWidth>& x,
+                                                    const UnitTile& units) {
   Fragment<kWidth> y[2] = {};
   NetMath<kWidth>::evaluate(net, x, 1.0F, units, y);
   y[0].each([](float& s) { s = tanhf(s); });
@@ -73,8 +73,16 @@ __device__ Scales<kWidth> scales_of(const Net& net, const Fragment<kWidth>& x,
 
 // y = y exp(s) + t
 template <int kWidth>
-__device__ void scale_and_shift(Fragment<kWidth>& y, const Scales<kWidth>& by) {
+__device__ __forceinline__ void scale_and_shift(Fragment<kWidth>& y, const Scales<kWidth>& by) {
   y.each([](float& to, float s, float t) { to = to * expf(s) + t; }, by.s, by.t);
+}
+
+// tile = tile exp(s)
+template <int kWidth>
+__device__ __forceinline__ void multiply(float* tile, const Fragment<kWidth>& s) {
+  Fragment<kWidth> x = get_wide<kWidth>(tile);
+  x.each([](float& value, float exponent) { value *= expf(exponent); }, s);
+  put_wide(x, tile);
 }
 
 template <int kWidth>
@@ -85,7 +93,9 @@ __global__ void __launch_bounds__(kThreads)
   const Halves halves = load_halves(task, shared);
   const UnitTile units{after_matrices(task, shared), kUnits + 4};
   const float share = 1.0F / static_cast<float>(task.group);
-  task.work.each(F::kTokens, [&](const TokenTile& tile) {
+  const unsigned tiles = task.work.tiles(F::kTokens);
+  for (unsigned index = task.work.block(); index < tiles; index += task.work.blocks) {
+    const TokenTile tile = task.work.tile(index, F::kTokens);
     F x = load_group<kWidth>(task.q, tile, task.group, share);
     F k = load<kWidth>(task.k, tile, tile.head);
     F scale = {}, shift = {};  // of all steps: x scale + shift, for every query of the group
@@ -99,11 +109,14 @@ __global__ void __launch_bounds__(kThreads)
       scale_and_shift(shift, by);
     }
     store(k, k_out, tile, tile.head);
-    if (task.group == 1) return store(x, q_out, tile, tile.head);
+    if (task.group == 1) {
+      store(x, q_out, tile, tile.head);
+      continue;
+    }
     move_group<kWidth>(
         task.q, q_out, tile, task.group, [](float& q, float e, float t) { q = q * e + t; }, scale,
         shift);
-  });
+  }
 }
 
 // Of a group of queries x_m, with gradients g_m, backward needs their mean x, the sum G of g_m, and
@@ -112,12 +125,12 @@ __global__ void __launch_bounds__(kThreads)
 // back, but for what all g_m have in common, which falls out of V: with the x_m after the last step
 // and the g_m given there, V exp(s2) is the same in front of every step.
 template <int kWidth>
-__device__ Fragment<kWidth> spread_of_group(const Rows& q, const Rows& gradient,
-                                            const TokenTile& tile, int group,
-                                            const Fragment<kWidth>& mean) {
+__device__ __forceinline__ Fragment<kWidth> spread_of_group(const Rows& q, const Rows& gradient,
+                                                            const TokenTile& tile, int group,
+                                                            const Fragment<kWidth>& mean) {
   Fragment<kWidth> sum = {};
   for (int m = 0; m < group; ++m) {
-    const std::int64_t head = tile.head * group + m;
+    const int head = tile.head * group + m;
     sum.each([](float& v, float g, float x, float middle) { v += g * (x - middle); },
              load<kWidth>(gradient, tile, head), load<kWidth>(q, tile, head), mean);
   }
@@ -132,18 +145,23 @@ __global__ void __launch_bounds__(kThreads)
   const Halves halves = load_halves(task, shared);
   float* wide = after_matrices(task, shared);
   const int unit_stride = task.padded_hidden + 4;
-  const UnitTile g{wide + 3 * F::kTokens * kWidth, unit_stride};
+  // Behind the tiles of a stage, what would fill the registers; each thread uses its own alone.
+  float* const k_before = wide + 3 * F::kTokens * kWidth;
+  float* const spread = k_before + F::kTokens * kWidth;  // V above
+  float* const scale = spread + F::kTokens * kWidth;     // of a query, from first step to last
+  const UnitTile g{scale + F::kTokens * kWidth, unit_stride};
   const UnitTile a{g.data + F::kTokens * unit_stride, unit_stride};
   const float share = 1.0F / static_cast<float>(task.group);
 
   const bool weights = gradients.parts != nullptr;
   float *part = nullptr, *query_part = nullptr;
   if (weights) {
-    const std::int64_t block = blockIdx.x % task.work.blocks;
-    part = gradients.parts + (block * task.work.nets + task.work.net()) * gradients.part_size;
+    const std::int64_t place = std::int64_t{task.work.block()} * task.work.nets + task.work.net();
+    part = gradients.parts + place * gradients.part_size;
     query_part = part + kHalfMatrices * task.padded_hidden * kWidth;
   }
   const int matrices = weights ? kHalfMatrices : 0;
+  const bool grouped = task.group > 1;
   WeightSums<kWidth, 1> key_sums(matrices, task.padded_hidden, part);
   WeightSums<kWidth, 1> query_sums(matrices, task.padded_hidden, query_part);
 
@@ -151,7 +169,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto net_backward = [&](const TokenTile& tile, int half, const F& x, const F(&gy)[2],
                                 F& gx) {
     F none = {};
-    NetMath<kWidth>::backward(halves.net(half), x, gy, 1.0F, tile.count, g, a, gx, false, none);
+    NetMath<kWidth>::backward(halves.net(half), x, gy, 1.0F, tile.count, g, a, gx, 0.0F, none);
     if (!weights) return;
     put_wide(x, wide);
     put_wide(gy[0], wide + F::kTokens * kWidth);
@@ -161,20 +179,24 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
   };
 
-  task.work.each(F::kTokens, [&](const TokenTile& tile) {
-    F x = {}, k = {}, spread = {};
-    F scale = {};  // of a query, from the first step to the last
+  const unsigned tiles = task.work.tiles(F::kTokens);
+  for (unsigned index = task.work.block(); index < tiles; index += task.work.blocks) {
+    const TokenTile tile = task.work.tile(index, F::kTokens);
+    F x = {}, k = {};
     F gx = load_group<kWidth>(gradients.q_out, tile, task.group, 1.0F);
     F gk = load<kWidth>(gradients.k_out, tile, tile.head);
-    scale.each([](float& e) { e = 1; });
+    if (grouped) {
+      F one;
+      one.each([](float& e) { e = 1; });
+      put_wide(one, scale);
+    }
     for (int i = task.steps - 1; i >= 0; --i) {
       const bool last = i == task.steps - 1;
-      F k_before = {};
       if (!task.run_back || last) {
         x = load_group<kWidth>(task.q, tile, task.group, share);
         k = load<kWidth>(task.k, tile, tile.head);
-        if (last && task.group > 1) {
-          spread = spread_of_group(task.q, gradients.q_out, tile, task.group, x);
+        if (last && grouped) {
+          put_wide(spread_of_group(task.q, gradients.q_out, tile, task.group, x), spread);
         }
       }
       if (!task.run_back) {
@@ -182,11 +204,9 @@ __global__ void __launch_bounds__(kThreads)
           scale_and_shift(k, scales_of(halves.net(0), x, a));
           const Scales<kWidth> by = scales_of(halves.net(1), k, a);
           scale_and_shift(x, by);
-          if (last && task.group > 1) {
-            spread.each([](float& v, float s) { v *= expf(s); }, by.s);
-          }
+          if (last && grouped) multiply<kWidth>(spread, by.s);
         }
-        k_before = k;
+        put_wide(k, k_before);
         scale_and_shift(k, scales_of(halves.net(0), x, a));
       }
 
@@ -196,23 +216,24 @@ __global__ void __launch_bounds__(kThreads)
         const Scales<kWidth> by = scales_of(halves.net(1), k, a);
         if (task.run_back) {
           x.each([](float& y, float s, float t) { y = (y - t) / expf(s); }, by.s, by.t);
-        } else if (last && task.group > 1) {
-          spread.each([](float& v, float s) { v *= expf(s); }, by.s);
+        } else if (last && grouped) {
+          multiply<kWidth>(spread, by.s);
         }
-        F gy[2] = {spread, gx};
+        F gy[2] = {{}, gx};
+        if (grouped) gy[0] = get_wide<kWidth>(spread);
         gy[0].each([](float& gs, float s, float before,
                       float given) { gs = (gs + given * before * expf(s)) * (1.0F - s * s); },
                    by.s, x, gx);
         net_backward(tile, 1, k, gy, gk);
         gx.each([](float& given, float s) { given *= expf(s); }, by.s);
-        if (task.group > 1) scale.each([](float& e, float s) { e *= expf(s); }, by.s);
+        if (grouped) multiply<kWidth>(scale, by.s);
       }
       {
         const Scales<kWidth> by = scales_of(halves.net(0), x, a);
         if (task.run_back) {
           k.each([](float& y, float s, float t) { y = (y - t) / expf(s); }, by.s, by.t);
         } else {
-          k = k_before;
+          k = get_wide<kWidth>(k_before);
         }
         F gy[2] = {k, gk};
         gy[0].each(
@@ -223,7 +244,10 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     store(gk, gradients.k, tile, tile.head);
-    if (task.group == 1) return store(gx, gradients.q, tile, tile.head);
+    if (task.group == 1) {
+      store(gx, gradients.q, tile, tile.head);
+      continue;
+    }
     // g_m = g_m scale, and an equal share of what came through the nets.
     const F given = load_group<kWidth>(gradients.q_out, tile, task.group, 1.0F);
     move_group<kWidth>(
@@ -231,8 +255,8 @@ __global__ void __launch_bounds__(kThreads)
         [share](float& gq, float e, float now, float then) {
           gq = gq * e + share * (now - then * e);
         },
-        scale, gx, given);
-  });
+        get_wide<kWidth>(scale), gx, given);
+  }
 
   if (!weights) return;
   key_sums.finish(wide);
@@ -242,8 +266,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void pack_matrices(const Task& task) {
   if (task.packed == nullptr) return;
-  GPU_LAUNCH(coupling_pack_kernel, static_cast<unsigned>(task.work.nets * 2 * kHalfMatrices),
-             kThreads, 0, task, const_cast<float*>(task.packed));
+  GPU_LAUNCH(coupling_pack_kernel, task.work.nets * 2 * kHalfMatrices, kThreads, 0, task,
+             const_cast<float*>(task.packed));
 }
 
 }  // namespace
@@ -253,8 +277,8 @@ void launch_affine_forward(const Task& task, const CouplingCudaLayout& layout,
   pack_matrices(task);
   with_width(layout.width, [&]<int kWidth>() {
     const auto coupling_affine_forward = coupling_affine_forward_kernel<kWidth>;
-    GPU_LAUNCH(coupling_affine_forward, static_cast<unsigned>(layout.blocks * task.work.nets),
-               kThreads, static_cast<std::size_t>(shared_bytes), task, q_out, k_out);
+    GPU_LAUNCH(coupling_affine_forward, task.work.blocks * task.work.nets, kThreads,
+               static_cast<std::size_t>(shared_bytes), task, q_out, k_out);
   });
 }
 
@@ -263,8 +287,8 @@ void launch_affine_backward(const Task& task, const CouplingCudaLayout& layout,
   pack_matrices(task);
   with_width(layout.width, [&]<int kWidth>() {
     const auto coupling_affine_backward = coupling_affine_backward_kernel<kWidth>;
-    GPU_LAUNCH(coupling_affine_backward, static_cast<unsigned>(layout.blocks * task.work.nets),
-               kThreads, static_cast<std::size_t>(shared_bytes), task, gradients);
+    GPU_LAUNCH(coupling_affine_backward, task.work.blocks * task.work.nets, kThreads,
+               static_cast<std::size_t>(shared_bytes), task, gradients);
   });
 }
 

@@ -19,7 +19,7 @@ ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstV
 
 // A GPU's block holds whole rows, and one of hidden units for each token. Throws Error(shape) for
 // more than its kernels are made for.
-void check_kernel_sizes(const char* op, const Tensor& q, const Tensor& w1) {
+void check_kernel_sizes(const char* op, const Tensor& q, const Tensor& k, const Tensor& w1) {
   if (q.device().type != DeviceType::cuda) return;
   const auto check_size = [op](const char* what, std::int64_t size, std::int64_t most) {
     check(size <= most, ErrorKind::shape, op, ": ", what, " is too large for cuda: got ", size,
@@ -27,6 +27,8 @@ void check_kernel_sizes(const char* op, const Tensor& q, const Tensor& w1) {
   };
   check_size("head width", q.size(3), CouplingCudaLayout::kMaxWidth);
   check_size("hidden width", w1.size(-2), CouplingCudaLayout::kMaxHidden);
+  check_size("number of tokens in all key heads", k.size(0) * k.size(1) * k.size(2),
+             CouplingCudaLayout::kMaxRows);
 }
 
 // One call of the kernels. k is undefined for uncoupled, dt for affine.
@@ -208,7 +210,7 @@ std::array<Tensor, 2> couple(const Tensor& q, const Tensor& k, const Tensor& w1,
                              const Tensor& dt, const CouplingOptions& options) {
   check_stepped_coupling(name_of(kMap), {q, k, w1, w2, dt}, options,
                          {false, kMap != CouplingMap::euler});
-  check_kernel_sizes(name_of(kMap), q, w1);
+  check_kernel_sizes(name_of(kMap), q, k, w1);
   return apply(CouplingPair<kMap>{options}, q, k, w1, w2, dt);
 }
 
@@ -236,7 +238,7 @@ std::array<Tensor, 2> coupling_uncoupled(const Tensor& q, const Tensor& k, const
                                          const Tensor& w2, const Tensor& dt,
                                          const CouplingOptions& options) {
   check_stepped_coupling("coupling_uncoupled", {q, k, w1, w2, dt}, options, {false, false});
-  check_kernel_sizes("coupling_uncoupled", q, w1);
+  check_kernel_sizes("coupling_uncoupled", q, k, w1);
   return {apply(CouplingUncoupled{options, k.size(2)}, q, w1, w2, dt), k};
 }
 
@@ -244,7 +246,7 @@ std::array<Tensor, 2> coupling_uncoupled_k(const Tensor& q, const Tensor& k, con
                                            const Tensor& w2, const Tensor& dt,
                                            const CouplingOptions& options) {
   check_stepped_coupling("coupling_uncoupled_k", {q, k, w1, w2, dt}, options, {false, false});
-  check_kernel_sizes("coupling_uncoupled_k", q, w1);
+  check_kernel_sizes("coupling_uncoupled_k", q, k, w1);
   return {q, apply(CouplingUncoupled{options, k.size(2)}, k, w1, w2, dt)};
 }
 
@@ -260,7 +262,7 @@ std::array<Tensor, 2> coupling_affine(const Tensor& q, const Tensor& k, const Te
   const Shape w2_shape{w1.size(0), 2, 2 * w1.size(3), w1.size(2)};
   check(w2.shape() == w2_shape, ErrorKind::shape, op, ": w2 is ", w2.shape(), ", expected ",
         w2_shape, ", as w1 is ", w1.shape());
-  check_kernel_sizes(op, q, w1);
+  check_kernel_sizes(op, q, k, w1);
   return apply(CouplingAffine{options}, q, k, w1, w2);
 }
 

@@ -8,7 +8,7 @@
 
 namespace duet::coupling {
 
-inline constexpr int kThreads = 256;
+inline constexpr int kThreads = 128;
 
 // Column 4 * (thread % kLanes) + i of row kRows * (thread / kLanes) + r is at[r][i]. Columns from
 // the head's width on, and rows from the tile's count on, are zero where a fragment is loaded.
@@ -27,7 +27,7 @@ struct Fragment {
 
   // f(element of this, elements of others at the same place)
   template <class F, class... Others>
-  __device__ void each(F f, const Others&... others) {
+  __device__ __forceinline__ void each(F f, const Others&... others) {
     for (int r = 0; r < kRows; ++r) {
       for (int i = 0; i < 4; ++i) f(at[r][i], others.at[r][i]...);
     }
@@ -36,10 +36,9 @@ struct Fragment {
 
 // Tokens [first, first + count) of one key head, counted through all batches.
 struct TokenTile {
-  std::int64_t batch, time;  // of the first token
-  std::int64_t length;       // tokens of a batch
-  std::int64_t head;
-  int count;
+  unsigned batch, time;  // of the first token
+  unsigned length;       // tokens of a batch
+  int head, count;
 };
 
 // The rows [D] of a [B, T, H, D] view. Null data: zeros to load, nothing to store.
@@ -61,21 +60,20 @@ struct Rows {
              aligned(head_stride) && reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
   }
 
-  __device__ float* row(const TokenTile& tile, int index, std::int64_t head) const {
-    std::int64_t batch = tile.batch, time = tile.time + index;
+  __device__ __forceinline__ float* row(const TokenTile& tile, int index, int head) const {
+    std::int64_t batch = tile.batch, time = tile.time + static_cast<unsigned>(index);
     if (time >= tile.length) {
-      // Less than a tile past the end: small numbers, which divide fast.
-      const auto past = static_cast<unsigned>(time - tile.length);
-      const auto period = static_cast<unsigned>(tile.length < 64 ? tile.length : 64);
-      batch += 1 + past / period;
-      time = past % period;
+      const unsigned past = tile.time + static_cast<unsigned>(index) - tile.length;
+      batch += 1 + past / tile.length;
+      time = past % tile.length;
     }
     return data + batch * batch_stride + time * time_stride + head * head_stride;
   }
 };
 
 template <int kWidth>
-__device__ Fragment<kWidth> load(const Rows& from, const TokenTile& tile, std::int64_t head) {
+__device__ __forceinline__ Fragment<kWidth> load(const Rows& from, const TokenTile& tile,
+                                                 int head) {
   using F = Fragment<kWidth>;
   F x = {};
   if (from.data == nullptr) return x;
@@ -100,8 +98,8 @@ __device__ Fragment<kWidth> load(const Rows& from, const TokenTile& tile, std::i
 }
 
 template <int kWidth>
-__device__ void store(const Fragment<kWidth>& x, const Rows& to, const TokenTile& tile,
-                      std::int64_t head) {
+__device__ __forceinline__ void store(const Fragment<kWidth>& x, const Rows& to,
+                                      const TokenTile& tile, int head) {
   using F = Fragment<kWidth>;
   if (to.data == nullptr) return;
   const int column = F::column();
@@ -121,8 +119,8 @@ __device__ void store(const Fragment<kWidth>& x, const Rows& to, const TokenTile
 
 // factor * sum over the query heads of the tile's group.
 template <int kWidth>
-__device__ Fragment<kWidth> load_group(const Rows& from, const TokenTile& tile, int group,
-                                       float factor) {
+__device__ __forceinline__ Fragment<kWidth> load_group(const Rows& from, const TokenTile& tile,
+                                                       int group, float factor) {
   Fragment<kWidth> sum = load<kWidth>(from, tile, tile.head * group);
   if (group == 1) return sum;
   for (int m = 1; m < group; ++m) {
@@ -135,8 +133,8 @@ __device__ Fragment<kWidth> load_group(const Rows& from, const TokenTile& tile, 
 // to = f(from), head by head of the tile's group: f(float& value) given each element of `from` and
 // those of `others` at its place.
 template <int kWidth, class F, class... Others>
-__device__ void move_group(const Rows& from, const Rows& to, const TokenTile& tile, int group, F f,
-                           const Others&... others) {
+__device__ __forceinline__ void move_group(const Rows& from, const Rows& to, const TokenTile& tile,
+                                           int group, F f, const Others&... others) {
   for (int m = 0; m < group && to.data != nullptr; ++m) {
     Fragment<kWidth> x = load<kWidth>(from, tile, tile.head * group + m);
     x.each(f, others...);
@@ -145,26 +143,29 @@ __device__ void move_group(const Rows& from, const Rows& to, const TokenTile& ti
 }
 
 template <int kWidth>
-__device__ void copy_group(const Rows& from, const Rows& to, const TokenTile& tile, int group) {
+__device__ __forceinline__ void copy_group(const Rows& from, const Rows& to, const TokenTile& tile,
+                                           int group) {
   move_group<kWidth>(from, to, tile, group, [](float&) {});
 }
 
-// The share of one block: tiles of the heads that its net moves.
+// The share of one block: tiles of the heads that its net moves. Numbers of 32 bits, which divide
+// fast: check_kernel_sizes of coupling_ops.cpp refuses more.
 struct Work {
-  std::int64_t tokens, length, heads, nets;
-  std::int64_t blocks;  // of a net
+  unsigned tokens, length, heads, nets;
+  unsigned blocks;  // of a net
 
-  __device__ std::int64_t net() const { return blockIdx.x / blocks; }
-  // Calls f(tile) for every tile of this block.
-  template <class F>
-  __device__ void each(int tile_tokens, F f) const {
-    const std::int64_t heads_of_net = nets == 1 ? heads : 1;
-    const std::int64_t items = (tokens + tile_tokens - 1) / tile_tokens * heads_of_net;
-    for (std::int64_t item = blockIdx.x % blocks; item < items; item += blocks) {
-      const std::int64_t first = item / heads_of_net * tile_tokens, left = tokens - first;
-      f(TokenTile{first / length, first % length, length, nets == 1 ? item % heads_of_net : net(),
-                  left < tile_tokens ? static_cast<int>(left) : tile_tokens});
-    }
+  __device__ __forceinline__ unsigned net() const { return blockIdx.x / blocks; }
+  // A block takes tile number block(), and every blocks-th from there on.
+  __device__ __forceinline__ unsigned block() const { return blockIdx.x % blocks; }
+  __device__ __forceinline__ unsigned tiles(unsigned tokens_of_tile) const {
+    return (tokens + tokens_of_tile - 1) / tokens_of_tile * (nets == 1 ? heads : 1);
+  }
+  __device__ __forceinline__ TokenTile tile(unsigned index, unsigned tokens_of_tile) const {
+    const unsigned row = nets == 1 ? index / heads : index,
+                   head = nets == 1 ? index % heads : net();
+    const unsigned first = row * tokens_of_tile, left = tokens - first;
+    return {first / length, first % length, length, static_cast<int>(head),
+            static_cast<int>(left < tokens_of_tile ? left : tokens_of_tile)};
   }
 };
 

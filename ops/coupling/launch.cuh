@@ -18,7 +18,9 @@ struct Task {
 
   Task(const CouplingSizes& s, const CouplingCudaLayout& layout, const CouplingKernels::Inputs& in,
        const View& workspace)
-      : work{s.tokens(), s.time, s.key_heads, s.nets, layout.blocks},
+      : work{static_cast<unsigned>(s.tokens()), static_cast<unsigned>(s.time),
+             static_cast<unsigned>(s.key_heads), static_cast<unsigned>(s.nets),
+             static_cast<unsigned>(layout.blocks)},
         map(s.map),
         steps(static_cast<int>(s.steps)),
         group(static_cast<int>(s.group())),

@@ -46,7 +46,7 @@ __device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 // Sums values over the kLanes lanes of a token; lane l keeps the sums of n / kLanes of them, from
 // value l n / kLanes on, in front.
 template <int kLanes, int kCount, int kSize>
-__device__ void scatter_sum(float (&values)[kSize]) {
+__device__ __forceinline__ void scatter_sum(float (&values)[kSize]) {
   if constexpr (kLanes > 1) {
     constexpr int kHalf = kCount / 2;
     const bool upper = (threadIdx.x & (kLanes / 2)) != 0;
@@ -70,7 +70,8 @@ struct NetMath {
   __device__ static int owned_unit() { return F::lane() * kOwned % kUnits; }
 
   // sums[token, unit] += this lane's columns of x W^T; rows [unit, columns] of W at `w`.
-  __device__ static void project(const F& x, const float* w, int stride, float (&sums)[kValues]) {
+  __device__ static __forceinline__ void project(const F& x, const float* w, int stride,
+                                                 float (&sums)[kValues]) {
     for (int j = 0; j < kUnits; ++j) {
       const float4 v = load4(w + j * stride + F::column());
       for (int r = 0; r < F::kRows; ++r) {
@@ -79,16 +80,17 @@ struct NetMath {
       }
     }
   }
-  // y += units W, the units [token, unit] of this lane's tokens.
-  __device__ static void spread(const UnitTile& units, int first, const float* w, int stride,
-                                F& y) {
+  // y += factor units W, the units [token, unit] of this lane's tokens.
+  __device__ static __forceinline__ void spread(const UnitTile& units, int first, const float* w,
+                                                int stride, float factor, F& y) {
     for (int half = 0; half < kUnits; half += 4) {
       float4 a[F::kRows];
       for (int r = 0; r < F::kRows; ++r) a[r] = load4(units.row(F::row() + r) + first + half);
       for (int j = 0; j < 4; ++j) {
         const float4 v = load4(w + (half + j) * stride + F::column());
         for (int r = 0; r < F::kRows; ++r) {
-          const float unit = j == 0 ? a[r].x : j == 1 ? a[r].y : j == 2 ? a[r].z : a[r].w;
+          const float a_j = j == 0 ? a[r].x : j == 1 ? a[r].y : j == 2 ? a[r].z : a[r].w;
+          const float unit = factor * a_j;
           y.at[r][0] += unit * v.x;
           y.at[r][1] += unit * v.y;
           y.at[r][2] += unit * v.z;
@@ -100,8 +102,8 @@ struct NetMath {
 
   // y_o += factor W2_o silu(W1 x). The units pass through columns [0, 8) of `units`.
   template <int kOutputs>
-  __device__ static void evaluate(const Net& net, const F& x, float factor, const UnitTile& units,
-                                  F (&y)[kOutputs]) {
+  __device__ static __forceinline__ void evaluate(const Net& net, const F& x, float factor,
+                                                  const UnitTile& units, F (&y)[kOutputs]) {
     for (int first = 0; first < net.hidden; first += kUnits) {
       float h[kValues] = {};
       project(x, net.w1 + first * net.stride, net.stride, h);
@@ -113,29 +115,32 @@ struct NetMath {
         units.row(owned_token())[unit] = a;
       }
       __syncwarp();
-      for (int o = 0; o < kOutputs; ++o) {
-        spread(units, 0, net.w2(o) + first * net.stride, net.stride, y[o]);
+      spread(units, 0, net.w2(0) + first * net.stride, net.stride, 1.0F, y[0]);
+      if constexpr (kOutputs == 2) {
+        spread(units, 0, net.w2(1) + first * net.stride, net.stride, 1.0F, y[1]);
       }
     }
   }
 
   // From the gradients gy_o at the outputs W2_o a, a = silu(h), h = W1 x; g = (sum of W2_o^T gy_o)
   // silu'(h):
-  //   gx += factor W1^T g      y += factor W2_0 a, if asked for
+  //   gx += factor W1^T g      y += y_sign factor W2_0 a, unless y_sign is 0
   // Leaves factor g and factor a in two tiles, for the gradients of the weights. Returns this
-  // thread's part of factor <sum of W2_o^T gy_o, a>.
+  // thread's part of <sum of W2_o^T gy_o, a>.
   template <int kOutputs>
-  __device__ static float backward(const Net& net, const F& x, const F (&gy)[kOutputs],
-                                   float factor, int count, const UnitTile& g, const UnitTile& a,
-                                   F& gx, bool with_y, F& y) {
+  __device__ static __forceinline__ float backward(const Net& net, const F& x,
+                                                   const F (&gy)[kOutputs], float factor, int count,
+                                                   const UnitTile& g, const UnitTile& a, F& gx,
+                                                   float y_sign, F& y) {
     float dot = 0;
     for (int first = 0; first < net.hidden; first += kUnits) {
       float h[kValues] = {};
       project(x, net.w1 + first * net.stride, net.stride, h);
       scatter_sum<F::kLanes, kValues>(h);
       float ga[kValues] = {};
-      for (int o = 0; o < kOutputs; ++o) {
-        project(gy[o], net.w2(o) + first * net.stride, net.stride, ga);
+      project(gy[0], net.w2(0) + first * net.stride, net.stride, ga);
+      if constexpr (kOutputs == 2) {
+        project(gy[1], net.w2(1) + first * net.stride, net.stride, ga);
       }
       scatter_sum<F::kLanes, kValues>(ga);
       __syncwarp();
@@ -143,15 +148,17 @@ struct NetMath {
       for (int i = 0; i < kOwned; ++i) {
         const int unit = first + owned_unit() + i;
         const bool inside = unit < net.hidden;
-        const float s = sigmoid(h[i]), silu = factor * h[i] * s;
+        const float s = sigmoid(h[i]), silu = h[i] * s;
         const float given = ga[i];
-        a.row(token)[unit] = inside ? silu : 0.0F;
+        a.row(token)[unit] = inside ? factor * silu : 0.0F;
         g.row(token)[unit] = inside ? factor * given * s * (1.0F + h[i] * (1.0F - s)) : 0.0F;
         if (inside && token < count) dot += given * silu;
       }
       __syncwarp();
-      spread(g, first, net.w1 + first * net.stride, net.stride, gx);
-      if (with_y) spread(a, first, net.w2(0) + first * net.stride, net.stride, y);
+      spread(g, first, net.w1 + first * net.stride, net.stride, 1.0F, gx);
+      if (y_sign != 0) {
+        spread(a, first, net.w2(0) + first * net.stride, net.stride, y_sign, y);
+      }
     }
     return dot;
   }

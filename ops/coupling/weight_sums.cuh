@@ -7,7 +7,8 @@
 
 namespace duet::coupling {
 
-// What one stage leaves in shared memory: g and a; x and gy_o, [tokens, kWidth] one after another.
+// What one stage leaves in shared memory: g and a, of one stride; x and gy_o, [tokens, kWidth] one
+// after another.
 struct StageTiles {
   UnitTile g, a;
   float* wide;
@@ -34,7 +35,7 @@ class WeightSums {
   }
 
   // Requires: a barrier since the tiles were written, and one before they are written again.
-  __device__ void add(const StageTiles& tiles, int count) {
+  __device__ __forceinline__ void add(const StageTiles& tiles, int count) {
     if (in_registers()) return add_from(0, tiles, count);
     for (int first = 0; first < groups_; first += kSquares * kSlots) {
       add_from(first, tiles, count);
@@ -54,7 +55,7 @@ class WeightSums {
 
   // Brings the sums to the part. scratch: 16 floats of shared memory for each thread.
   // Requires: a barrier since scratch was last read; whoever uses it next needs one as well.
-  __device__ void finish(float* scratch) {
+  __device__ __forceinline__ void finish(float* scratch) {
     if (!in_registers()) return;
     if (shares_ > 1) {
       for (int e = 0; e < 16; ++e) {
@@ -83,7 +84,7 @@ class WeightSums {
     return reinterpret_cast<float4*>(part_ + (4 * group + i) * kWidth + F::column());
   }
 
-  __device__ void add_from(int first, const StageTiles& tiles, int count) {
+  __device__ __forceinline__ void add_from(int first, const StageTiles& tiles, int count) {
     const int groups_of_matrix = hidden_ / 4;
     for (int n = 0; n < kSquares; ++n) {
       int group = first + slot() + n * kSlots, share = 0;
@@ -94,7 +95,7 @@ class WeightSums {
       }
       if (group >= groups_ || share >= shares_) continue;
       const int matrix = group / groups_of_matrix, unit = 4 * (group % groups_of_matrix);
-      const UnitTile& units = matrix == 0 ? tiles.g : tiles.a;
+      const UnitTile units{matrix == 0 ? tiles.g.data : tiles.a.data, tiles.g.stride};
       const float* columns = tiles.wide + matrix * F::kTokens * kWidth + F::column();
       for (int token = share; token < count; token += shares_) {
         const float4 u = load4(units.row(token) + unit), v = load4(columns + token * kWidth);
@@ -105,7 +106,7 @@ class WeightSums {
       }
     }
   }
-  __device__ static void add_row(float u, const float4& v, float (&sums)[4]) {
+  __device__ static __forceinline__ void add_row(float u, const float4& v, float (&sums)[4]) {
     sums[0] += u * v.x;
     sums[1] += u * v.y;
     sums[2] += u * v.z;
@@ -117,13 +118,28 @@ class WeightSums {
   float sums_[kSquares][4][4] = {};
 };
 
+// A fragment in shared memory, [tokens, kWidth].
 template <int kWidth>
-__device__ void put_wide(const Fragment<kWidth>& x, float* tile) {
+__device__ __forceinline__ void put_wide(const Fragment<kWidth>& x, float* tile) {
   using F = Fragment<kWidth>;
   for (int r = 0; r < F::kRows; ++r) {
     *reinterpret_cast<float4*>(tile + (F::row() + r) * kWidth + F::column()) =
         make_float4(x.at[r][0], x.at[r][1], x.at[r][2], x.at[r][3]);
   }
+}
+// This thread's own part of it.
+template <int kWidth>
+__device__ __forceinline__ Fragment<kWidth> get_wide(const float* tile) {
+  using F = Fragment<kWidth>;
+  F x;
+  for (int r = 0; r < F::kRows; ++r) {
+    const float4 v = load4(tile + (F::row() + r) * kWidth + F::column());
+    x.at[r][0] = v.x;
+    x.at[r][1] = v.y;
+    x.at[r][2] = v.z;
+    x.at[r][3] = v.w;
+  }
+  return x;
 }
 
 }  // namespace duet::coupling
