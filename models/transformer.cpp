@@ -226,7 +226,7 @@ std::vector<std::vector<double>> Transformer::coupling_step_sizes() const {
   for (const TransformerBlock& block : blocks_) {
     std::vector<double>& row = out.emplace_back();
     if (!block.attn.coupling.defined()) continue;
-    const Tensor dt = block.attn.coupling.step_size();
+    const Tensor dt = to_device(block.attn.coupling.step_size(), kCpu);
     for (std::int64_t g = 0; g < dt.numel(); ++g) row.push_back(dt.slice_view(0, g, g + 1).item());
   }
   return out;

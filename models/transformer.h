@@ -32,6 +32,7 @@ struct Transformer {
   Transformer& operator=(const Transformer&) = delete;
 
   const ModelConfig& config() const { return config_; }
+  Device device() const { return device_; }  // of weights, ids and logits
 
   // N(0, 0.02), divided by sqrt(2 n_layer) for the projections into the residual stream; norms 1,
   // biases 0, step sizes coupling_dt, the last layer of affine's nets 0. A tensor's numbers depend

@@ -16,6 +16,7 @@
 #include "tools/flags.h"
 #include "tools/output.h"
 #include "train/config.h"
+#include "train/device_choice.h"
 #include "train/lab/statistics.h"
 #include "train/profile/recorder.h"
 #include "train/run_checks.h"
@@ -48,7 +49,7 @@ struct Rounds {
 
 // One step as `duet profile` takes it.
 double profiled_seconds(StepBench& bench) {
-  StepRecorder record(kCpu);
+  StepRecorder record(bench.device());
   record.begin_step();
   StepHooks hooks;
   hooks.on_phase = [&](StepPhase phase) { record.enter(phase); };
@@ -109,10 +110,11 @@ int bench_train(const Arguments& arguments) {
     for (Setting& setting : parse_settings(against_text)) request.flags.push_back(setting);
     const RunConfig other = without_data(resolve_config(request).run);
     check_memory("bench --against", other);
-    against.bench = std::make_unique<StepBench>(other);
+    against.bench = std::make_unique<StepBench>(other, training_device(other.device));
   }
-  StepBench bench(run);
-  Ceiling ceiling(run.model, run.batch_size * run.model.block_size);
+  const Device device = training_device(run.device);
+  StepBench bench(run, device);
+  Ceiling ceiling(run.model, run.batch_size * run.model.block_size, device);
   const Rounds rounds = measure(bench, against, ceiling, warmup, steps);
 
   const std::uint64_t peak_rss = peak_resident_bytes();
@@ -131,6 +133,7 @@ int bench_train(const Arguments& arguments) {
   out["minor_faults_max"] = rounds.most_faults;
   out["steps"] = steps;
   out["threads"] = num_threads();
+  out["device"] = device_words(device);
   std::string text = fmt::format(
       "step           {:.1f} ms (median of {}), {} tok/s, {:.0f} GFLOP/s, {} threads\n"
       "floor          {:.1f} ms: {:.4g} GFLOP at {:.0f} GFLOP/s, {} of the optimizer at {}/s\n"

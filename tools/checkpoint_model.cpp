@@ -2,6 +2,7 @@
 
 #include "runtime/cpu/parallel.h"
 #include "tools/output.h"
+#include "train/device_choice.h"
 
 namespace duet {
 namespace {
@@ -12,12 +13,14 @@ struct Notices final : Reporter {
 
 }  // namespace
 
-CheckpointModel open_model(const std::string& path, std::int64_t threads) {
+CheckpointModel open_model(const std::string& path, std::int64_t threads,
+                           const std::string& device) {
   if (threads > 0) set_num_threads(static_cast<int>(threads));
+  const DeviceChoice choice = choose_device(device);
   Notices notices;
   CheckpointReader checkpoint = CheckpointReader::open(path, notices);
   std::unique_ptr<Tokenizer> tokenizer = checkpoint.tokenizer();
-  Transformer model(checkpoint.model_config());
+  Transformer model(checkpoint.model_config(), DType::f32, choice.device);
   checkpoint.load_weights(named_tensors(model));
   return {std::move(checkpoint), std::move(tokenizer), std::move(model)};
 }

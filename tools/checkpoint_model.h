@@ -16,7 +16,9 @@ struct CheckpointModel {
   Transformer model;
 };
 
-// Rejected checkpoints are named on standard error. Throws Error(file) when none is good.
-CheckpointModel open_model(const std::string& path, std::int64_t threads);
+// The model on `device` (auto, cpu or cuda). Rejected checkpoints are named on standard error.
+// Throws Error(file) when none is good, Error(usage) where the device is not usable.
+CheckpointModel open_model(const std::string& path, std::int64_t threads,
+                           const std::string& device);
 
 }  // namespace duet

@@ -92,7 +92,7 @@ void eval_mqar(const CheckpointModel& opened, const EvalOptions& options,
 }  // namespace
 
 int run_eval(const Arguments& arguments) {
-  std::string path, data;
+  std::string path, data, device = "auto";
   EvalOptions options;
   std::int64_t threads = 0;
   bool json = false, diagnose_maps = false;
@@ -106,6 +106,7 @@ int run_eval(const Arguments& arguments) {
                 "targets that count per window; 0: block_size, windows side by side");
   flags.integer("batch_size", &options.batch_size, 1, std::int64_t{1} << 20, "windows at once");
   flags.integer("threads", &threads, 0, 4096, "CPU threads; 0: what the process may use");
+  flags.text("device", &device, "auto", "auto, cpu or cuda");
   flags.toggle("diagnostics", &diagnose_maps,
                "rank, entropy, gap and sink of the attention maps; collapse of the stream");
   flags.integer("sequences", &sequences, 1, 4096, "sequences that --diagnostics measures");
@@ -113,7 +114,7 @@ int run_eval(const Arguments& arguments) {
   if (!flags.parse(arguments)) return 0;
 
   const std::string text = data.empty() ? "" : read_text(data, /*strict_utf8=*/false);
-  const CheckpointModel opened = open_model(path, threads);
+  const CheckpointModel opened = open_model(path, threads, device);
   if (opened.tokenizer->mqar() != nullptr) {
     check(data.empty(), ErrorKind::usage, "--data: got ", in_quotes(data),
           ", expected none: the model was trained on task mqar, which makes its own examples");

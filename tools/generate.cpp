@@ -38,7 +38,7 @@ std::string generate_text(const CheckpointModel& opened, std::vector<std::int32_
 }  // namespace
 
 int run_generate(const Arguments& arguments) {
-  std::string path, prompt;
+  std::string path, prompt, device = "auto";
   SampleOptions options;
   std::int64_t threads = 0, seed = static_cast<std::int64_t>(options.seed);
   bool slide = false;
@@ -55,11 +55,12 @@ int run_generate(const Arguments& arguments) {
   flags.integer("seed", &seed, 0, INT64_MAX, "of the draws");
   flags.toggle("slide", &slide, "go on when the context is full, with its newest half");
   flags.integer("threads", &threads, 0, 4096, "CPU threads; 0: what the process may use");
+  flags.text("device", &device, "auto", "auto, cpu or cuda");
   if (!flags.parse(arguments)) return 0;
   options.seed = static_cast<std::uint64_t>(seed);
   check(!prompt.empty(), ErrorKind::usage, "--prompt: got \"\", expected at least one character");
 
-  const CheckpointModel opened = open_model(path, threads);
+  const CheckpointModel opened = open_model(path, threads, device);
   const std::vector<std::int32_t> ids = opened.tokenizer->encode(prompt);
   const std::int64_t context = opened.model.config().block_size;
   check(slide || static_cast<std::int64_t>(ids.size()) <= context, ErrorKind::usage,

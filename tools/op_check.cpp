@@ -20,6 +20,7 @@
 #include "tools/op_commands.h"
 #include "tools/output.h"
 #include "train/bench.h"
+#include "train/device_choice.h"
 #include "train/text.h"
 
 namespace duet {
@@ -49,13 +50,14 @@ class Bench {
     test::Tensors inputs;
     double bytes = row.bench_bytes;
     for (const Shape& shape : row.bench) {
-      inputs.push_back(Tensor::full(shape, 0.25, DType::f32));
+      inputs.push_back(Tensor::full(shape, 0.25, DType::f32, test::test_device()));
       if (row.bench_bytes == 0) bytes += static_cast<double>(inputs.back().nbytes());
     }
     const NoGradGuard no_grad;
-    const std::uint64_t allocations = allocator(kCpu).stats().allocations;
+    const Allocator& memory = allocator(test::test_device());
+    const std::uint64_t allocations = memory.stats().allocations;
     const test::Tensors outputs = row.call(inputs);
-    if (allocator(kCpu).stats().allocations == allocations) return view_line(row, inputs, outputs);
+    if (memory.stats().allocations == allocations) return view_line(row, inputs, outputs);
     for (const Tensor& y : outputs) {
       if (row.bench_bytes == 0) bytes += static_cast<double>(y.nbytes());
     }
@@ -81,7 +83,7 @@ class Bench {
     test::Tensors to;
     double bytes = 0;
     for (const Tensor& y : outputs) {
-      to.push_back(Tensor::full(y.shape(), 0.5, y.dtype()));
+      to.push_back(Tensor::full(y.shape(), 0.5, y.dtype(), y.device()));
       bytes += 2 * static_cast<double>(y.nbytes());
     }
     const double making = best_seconds([&] { row.call(inputs); });
@@ -94,8 +96,8 @@ class Bench {
   // A copy of as many bytes, so that the same caches serve both.
   static std::string beside_a_copy(double bytes, double seconds) {
     const Shape half{std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes) / 8)};
-    const Tensor from = Tensor::full(half, 0.25, DType::f32);
-    Tensor to = Tensor::full(half, 0.5, DType::f32);
+    const Tensor from = Tensor::full(half, 0.25, DType::f32, test::test_device());
+    Tensor to = Tensor::full(half, 0.5, DType::f32, test::test_device());
     const double copy_seconds = best_seconds([&] { copy(to, from); });
     return fmt::format("{:.1f} GB/s, {:.0f} % of a copy of the same size ({:.1f} GB/s)",
                        bytes / seconds * 1e-9, copy_seconds / seconds * 100,
@@ -108,6 +110,7 @@ class Bench {
     for (int n = 0; n < 3 || (n < 1000 && seconds_since(start) < 0.02); ++n) {
       const auto before = Clock::now();
       f();
+      synchronize(test::test_device());
       best = std::min(best, seconds_since(before));
     }
     return best;
@@ -117,7 +120,7 @@ class Bench {
     ModelConfig shape;
     shape.n_embd = 512;
     shape.d_ff = 512;
-    Ceiling ceiling(shape, 512);
+    Ceiling ceiling(shape, 512, test::test_device());
     for (int n = 0; n < 5; ++n) {
       flops_ = std::max(flops_, ceiling.flops_per_second());
       bytes_ = std::max(bytes_, ceiling.bytes_per_second());
@@ -164,6 +167,7 @@ std::vector<Request> requests(const std::string& name, const std::string& only_r
 
 std::string report(const test::Fault& fault, const std::string& row, std::int64_t seed) {
   std::string line = concat(program_invocation_name, " op check --row ", row);
+  if (test::test_device() != kCpu) line += concat(" --device ", name(test::test_device().type));
   if (seed != 0) line += concat(" --seed ", seed);
   return fmt::format("  FAULT      {}\n  found by   {}\n  what       {}\n  again      {}\n",
                      fault.kind, fault.check, fault.message, line);
@@ -202,9 +206,8 @@ int run_op_check(const Arguments& arguments) {
   flags.toggle("bench", &bench, "time each op beside what this machine reaches");
   if (!flags.parse(arguments)) return 0;
   check(device == "cpu" || device == "cuda", ErrorKind::usage, "--device: got ", in_quotes(device),
-        ", expected cpu");
-  check(device == "cpu", ErrorKind::device,
-        "duet op check: no cuda kernels in this build; run with --device cpu");
+        ", expected cpu or cuda");
+  test::use_device(choose_device(device).device);
 
   test::use_seed(static_cast<std::uint64_t>(seed));
   const std::vector<Request> ops = requests(name, row_name);
@@ -228,10 +231,20 @@ int run_op_check(const Arguments& arguments) {
                           op.rows.size() == 1 ? "row" : "rows", seconds_since(began), speed_line,
                           faults.empty() ? lacks(op.rows, speed_line.empty()) : "", faults));
   }
+  std::size_t checks = 0;
+  std::string skipped;
+  for (const test::Check& c : test::all_checks()) {
+    if (test::runs_on(c, test::test_device())) {
+      ++checks;
+    } else {
+      skipped += fmt::format("skipped on {}: {} ({})\n", device, c.name, c.cpu_only);
+    }
+  }
   std::string end =
-      fmt::format("\n{}, {}, {} checks each, {:.1f} s: {}\n", counted(ops.size(), "op"),
-                  counted(rows, "row"), test::all_checks().size(), seconds_since(start),
+      fmt::format("\n{}, {}, {} checks each on {}, {:.1f} s: {}\n", counted(ops.size(), "op"),
+                  counted(rows, "row"), checks, device, seconds_since(start),
                   faulty == 0 ? "no fault" : concat(counted(faulty, "row"), " faulty"));
+  end += skipped;
   end += speed.ceiling();
   if (!test::golden_file_is_there()) {
     end +=

@@ -13,6 +13,7 @@
 #include "tools/profile_replay.h"
 #include "train/bench.h"
 #include "train/config.h"
+#include "train/device_choice.h"
 #include "train/run_checks.h"
 
 namespace duet {
@@ -88,7 +89,9 @@ int run_profile(const Arguments& arguments) {
   const std::optional<std::uint64_t> limit = memory_limit_of(run);
   if (!plan) {
     check_memory("profile", run);
-    if (limit) set_live_limit(kCpu, *limit);  // what is measured is a run under the limit
+    if (limit)
+      set_live_limit(training_device(run.device),
+                     *limit);  // what is measured is a run under the limit
   }
   const Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
   write_out(profile_text(profile, static_cast<int>(depth)));

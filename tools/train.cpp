@@ -8,19 +8,14 @@
 #include "tools/signals.h"
 #include "train/config.h"
 #include "train/console.h"
+#include "train/device_choice.h"
 #include "train/environment.h"
 #include "train/metrics.h"
 #include "train/reporters.h"
+#include "train/run_checks.h"
 #include "train/trainer.h"
 
 namespace duet {
-namespace {
-
-std::string device_reason(const RunConfig& run) {
-  return run.device == "auto" ? "auto: this build has no CUDA" : "chosen";
-}
-
-}  // namespace
 
 int run_train(const Arguments& arguments) {
   ConfigRequest request;
@@ -44,7 +39,9 @@ int run_train(const Arguments& arguments) {
   run.model.vocab_size = resolve_model(run, *run_tokenizer(run)).vocab_size;
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
 
-  Console console(ConsoleOptions::standard_output(), config, device_reason(run));
+  const DeviceChoice choice = choose_device(run.device);
+  training_dtype(run, choice.device);
+  Console console(ConsoleOptions::standard_output(), config, choice.reason);
   Metrics metrics(run.out_dir, run.log_interval, console);
   Reporters reporters({&console, &metrics});
 
@@ -53,7 +50,8 @@ int run_train(const Arguments& arguments) {
   TrainContext context;
   context.reporter = &reporters;
   context.stop_signal = &install_stop_signals();
-  context.run_files = {{"config.toml", config_toml(config)}, {"env.json", env_json(command_line)}};
+  context.run_files = {{"config.toml", config_toml(config)},
+                       {"env.json", env_json(command_line, choice)}};
   const TrainResult result = train(run, context);
   metrics.flush();
   console.finish(result);

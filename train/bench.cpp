@@ -14,7 +14,10 @@
 namespace duet {
 namespace {
 
-constexpr std::int64_t kCopiedElements = std::int64_t{16} << 20;  // 64 MiB: beyond every cache
+// 64 MiB of a host, 512 MiB of a GPU, in floats: beyond every cache.
+std::int64_t copied_elements(Device device) {
+  return std::int64_t{device.type == DeviceType::cuda ? 128 : 16} << 20;
+}
 
 std::int64_t minor_faults() {
   rusage usage{};
@@ -31,8 +34,8 @@ double seconds_of(F&& f) {
 
 // Every window gives block_size pairs (token, next token).
 Batch random_batch(const RunConfig& config, Device device, std::int64_t step, std::int64_t micro) {
-  Batch batch = empty_batch(config, device);
-  if (device.type == DeviceType::meta) return batch;
+  if (device.type == DeviceType::meta) return empty_batch(config, device);
+  Batch batch = empty_batch(config, kCpu);
   const Shape shape = batch.ids.shape();
   const RandomKey key{config.seed, static_cast<std::uint32_t>(step), 0, kUseDataOrder,
                       static_cast<std::uint16_t>(micro)};
@@ -49,7 +52,7 @@ Batch random_batch(const RunConfig& config, Device device, std::int64_t step, st
       rows[i] = static_cast<std::int32_t>(i % shape.numel());
       targets[i] = draw(shape.numel() + i);
     }
-    return batch;
+    return to_device(batch, device);
   }
   std::int64_t at = 0;
   for (std::int64_t b = 0; b < shape[0]; ++b, ++at) {
@@ -58,7 +61,7 @@ Batch random_batch(const RunConfig& config, Device device, std::int64_t step, st
       *targets++ = draw(at + 1);
     }
   }
-  return batch;
+  return to_device(batch, device);
 }
 
 }  // namespace
@@ -87,9 +90,10 @@ Batch empty_batch(const RunConfig& config, Device device) {
 StepBench::StepBench(const RunConfig& config, Device device)
     : config_(config),
       device_(device),
-      model_(config.model,
-             device.type == DeviceType::meta ? planned_dtype(config) : training_dtype(config),
-             device),
+      model_(
+          config.model,
+          device.type == DeviceType::meta ? planned_dtype(config) : training_dtype(config, device),
+          device),
       optimizer_(named_tensors(model_), adamw_options(config)),
       tokens_(config.batch_size * config.model.block_size * config.gradient_accumulation_steps),
       flops_(flops_per_token(config.model, config.model.block_size) *
@@ -105,6 +109,7 @@ StepBench::Step StepBench::step(const StepHooks& hooks) {
   const std::int64_t before = minor_faults();
   const double seconds = seconds_of([&] {
     train_step(model_, optimizer_, config_, steps_, config_.learning_rate, batches, hooks);
+    synchronize(device_);
   });
   ++steps_;
   return {seconds, minor_faults() - before};
@@ -121,21 +126,36 @@ double StepBench::optimizer_bytes() const {
   return static_cast<double>(parameters()) * 8 * sizeof(float);
 }
 
-Ceiling::Ceiling(const ModelConfig& model, std::int64_t tokens)
-    : a_(Tensor::full({tokens, model.n_embd}, 0.5, DType::f32)),
-      b_(Tensor::full({model.n_embd, model.ff_width()}, 0.5, DType::f32)),
-      c_(Tensor::empty({tokens, model.ff_width()}, DType::f32)),
-      from_(Tensor::full({kCopiedElements}, 0.5, DType::f32)),
-      to_(Tensor::full({kCopiedElements}, 0.5, DType::f32)) {}
+Ceiling::Ceiling(const ModelConfig& model, std::int64_t tokens, Device device)
+    : a_(Tensor::full({tokens, model.n_embd}, 0.5, DType::f32, device)),
+      b_(Tensor::full({model.n_embd, model.ff_width()}, 0.5, DType::f32, device)),
+      c_(Tensor::empty({tokens, model.ff_width()}, DType::f32, device)),
+      from_(Tensor::full({copied_elements(device)}, 0.5, DType::f32, device)),
+      to_(Tensor::full({copied_elements(device)}, 0.5, DType::f32, device)) {}
 
 double Ceiling::flops_per_second() {
-  const double seconds = seconds_of([&] { gemm(a_.view(), b_.view(), c_.mutable_view()); });
+  const NoGradGuard no_grad;
+  const Device device = a_.device();
+  synchronize(device);
+  const double seconds = seconds_of([&] {
+    if (device.type == DeviceType::cpu) {
+      gemm(a_.view(), b_.view(), c_.mutable_view());
+    } else {
+      c_ = matmul(a_, b_);
+    }
+    synchronize(device);
+  });
   return 2 * static_cast<double>(a_.numel()) * static_cast<double>(b_.size(1)) / seconds;
 }
 
 double Ceiling::bytes_per_second() {
-  const double seconds = seconds_of([&] { copy(to_, from_); });
-  return 2 * static_cast<double>(kCopiedElements) * sizeof(float) / seconds;
+  const Device device = from_.device();
+  synchronize(device);
+  const double seconds = seconds_of([&] {
+    copy(to_, from_);
+    synchronize(device);
+  });
+  return 2 * static_cast<double>(from_.nbytes()) / seconds;
 }
 
 }  // namespace duet

@@ -31,6 +31,7 @@ class StepBench {
   };
   Step step(const StepHooks& hooks = {});
 
+  Device device() const { return device_; }
   std::int64_t parameters() const;
   std::int64_t tokens() const { return tokens_; }  // of a step
   double flops() const { return flops_; }          // of a step: products and attention
@@ -46,11 +47,11 @@ class StepBench {
   double flops_;
 };
 
-// What this machine reaches: one large matrix product at the model's own shape, and one copy that
+// What the device reaches: one large matrix product at the model's own shape, and one copy that
 // no cache holds.
 class Ceiling {
  public:
-  Ceiling(const ModelConfig& model, std::int64_t tokens);
+  Ceiling(const ModelConfig& model, std::int64_t tokens, Device device = kCpu);
 
   double flops_per_second();  // one product, timed
   double bytes_per_second();  // one copy, read and written bytes

@@ -4,6 +4,7 @@
 
 #include "models/enum_names.h"
 #include "runtime/error.h"
+#include "train/device_choice.h"
 #include "train/text.h"
 
 namespace duet {
@@ -142,7 +143,9 @@ std::vector<ConfigKey> make_table() {
        "non-finite steps in a row that stop the run"},
 
       {"device", device,
-       word<&R::device>({"auto", "cpu"}, {{"cuda", "this build has no CUDA; use auto or cpu"}}),
+       kCudaBuild ? word<&R::device>({"auto", "cpu", "cuda"}, {})
+                  : word<&R::device>({"auto", "cpu"},
+                                     {{"cuda", "this build has no CUDA; use auto or cpu"}}),
        "where to train"},
       {"dtype", device,
        word<&R::dtype>({"float32", "bfloat16"}, {{"float16", "never trained in; use float32"}}),

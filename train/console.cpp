@@ -13,6 +13,7 @@
 
 #include "runtime/printable.h"
 #include "runtime/system_calls.h"
+#include "train/device_choice.h"
 #include "train/hints.h"
 #include "train/metrics.h"
 #include "train/text.h"
@@ -96,6 +97,9 @@ void Console::print(const std::string& line) {
 
 void Console::on_start(const StartReport& report) {
   begin_ = options_.clock();
+  if (kCudaBuild && config_.run.device == "auto" && report.device == "cpu") {
+    print("device: cpu: " + device_reason_);  // first of all: a GPU was hoped for
+  }
   for (const std::string& line : start_box(config_, report, device_reason_)) print(line);
   for (const std::string& change : config_.changes) print("changed since the run began: " + change);
   for (const std::string& hint : hints(config_, report)) print(painted(kYellow, "HINT: ") + hint);

@@ -7,6 +7,7 @@
 
 #include "runtime/file_system.h"
 #include "runtime/hash.h"
+#include "runtime/memory_ops.h"
 #include "runtime/random.h"
 
 namespace duet {
@@ -144,6 +145,14 @@ Batch training_batch(std::span<const std::int32_t> tokens, WindowOrder& order, s
     batch.counted += window.count;
   }
   return batch;
+}
+
+Batch to_device(const Batch& batch, Device device) {
+  if (batch.ids.device() == device) return batch;
+  const MemoryScope scope("batch");
+  Batch there{to_device(batch.ids, device), to_device(batch.targets, device), batch.counted};
+  if (batch.rows.defined()) there.rows = to_device(batch.rows, device);
+  return there;
 }
 
 }  // namespace duet

@@ -52,6 +52,9 @@ struct Batch {
   Tensor rows{};
 };
 
+// On `device`, in the memory scope of batches; itself where it is there already.
+Batch to_device(const Batch& batch, Device device);
+
 // The order of training windows: a pure function of (seed, sample number), so there is no state
 // that a resume could lose. The text is a ring of `tokens - 1` pairs (token, next token); each
 // epoch cuts it at its own offset into windows of `block` pairs and shuffles them: every pair is

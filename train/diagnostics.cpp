@@ -14,7 +14,7 @@ namespace {
 using Doubles = std::vector<double>;
 
 Doubles as_doubles(const Tensor& t) {
-  const Tensor whole = contiguous_copy(t);
+  const Tensor whole = contiguous_copy(to_device(t, kCpu));
   Doubles out(static_cast<std::size_t>(t.numel()));
   visit_floating(t.dtype(), "diagnostics", [&]<class T>(TypeTag<T>) {
     const T* data = whole.data<T>();
@@ -118,7 +118,7 @@ template <class F>
 void for_sequences(const Transformer& model, const Tensor& ids, F&& f) {
   const double weight = 1 / static_cast<double>(ids.size(0));
   for (std::int64_t s = 0; s < ids.size(0); ++s) {
-    f(model.capture(ids.slice_view(0, s, s + 1)), weight);
+    f(model.capture(to_device(ids.slice_view(0, s, s + 1), model.device())), weight);
   }
 }
 

@@ -32,7 +32,7 @@ std::string threads_reason() {
   return fmt::format("{} ({})", used, why);
 }
 
-std::string env_json(const std::vector<std::string>& command_line) {
+std::string env_json(const std::vector<std::string>& command_line, const DeviceChoice& choice) {
   const CpuInfo cpu = cpu_info();
   char host[256] = "";
   gethostname(host, sizeof host - 1);
@@ -43,6 +43,8 @@ std::string env_json(const std::vector<std::string>& command_line) {
   out["host"] = host;
   out["cpu"] = cpu.model;
   out["vector_target"] = cpu.vector_target;
+  out["device"] = device_words(choice.device);
+  out["device_reason"] = choice.reason;
   out["threads"] = num_threads();
   out["affinity_cpus"] = affinity_cpus();
   out["cgroup_quota"] = cgroup_quota();

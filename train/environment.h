@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "train/device_choice.h"
+
 namespace duet {
 
 std::string_view version();  // "0.1.0"
@@ -12,6 +14,6 @@ std::string compiler();      // "GCC 12.2.0"
 // "2 (CPU affinity 2, no cgroup quota)"
 std::string threads_reason();
 
-std::string env_json(const std::vector<std::string>& command_line);
+std::string env_json(const std::vector<std::string>& command_line, const DeviceChoice& choice);
 
 }  // namespace duet

@@ -71,7 +71,8 @@ EvalResult evaluate(const Transformer& model, const TokenPart& part, const EvalO
       break;
     }
     const std::size_t rows = std::min(batch_size, chosen.size() - i);
-    const Batch batch = eval_batch(part.tokens, windows, chosen, i, rows);
+    const Batch batch =
+        to_device(eval_batch(part.tokens, windows, chosen, i, rows), model.device());
     LinearCrossEntropyOptions loss_options;
     loss_options.ignore_index = kIgnoredTarget;
     const Tensor loss = model.loss(batch.ids, batch.targets, loss_options, ForwardContext{});

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "models/transformer.h"
+#include "runtime/memory_ops.h"
 #include "runtime/random.h"
 
 namespace duet {
@@ -206,7 +207,9 @@ EvalResult evaluate_mqar(const Transformer& model, const MqarTask& task, std::ui
       examples.push_back(mqar_example(task, seed, MqarPart::test, i));
     }
     const Batch batch = batch_of(task, examples);
-    const Score part = score(model.logits_at(batch.ids, batch.rows), batch.targets);
+    const Batch there = to_device(batch, model.device());
+    const Score part =
+        score(to_device(model.logits_at(there.ids, there.rows), kCpu), batch.targets);
     total.loss += part.loss;
     total.right += part.right;
     result.tokens += batch.counted;

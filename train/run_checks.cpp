@@ -6,7 +6,9 @@
 #include "models/transformer.h"
 #include "runtime/cpu/memory_limits.h"
 #include "runtime/error.h"
+#include "runtime/live_limit.h"
 #include "runtime/printable.h"
+#include "train/device_choice.h"
 #include "train/profile/fit.h"
 #include "train/profile/plan.h"
 #include "train/text.h"
@@ -21,6 +23,24 @@ void compare_file(const char* key, const FileIdentity& saved, const FileIdentity
         printable(saved.hash), " (", printable(saved.path), "); restore it, or start a new run");
 }
 
+struct Room {
+  std::uint64_t bytes = std::numeric_limits<std::uint64_t>::max();
+  std::string name;
+};
+
+Room room_of(Device device) {
+  Room room;
+  if (device.type == DeviceType::cuda) {
+    if (const std::size_t bytes = memory_room(device); bytes != 0) room.bytes = bytes;
+    room.name = concat("free on ", device_words(device));
+    return room;
+  }
+  const MemoryLimit machine = tightest_memory_limit();
+  if (machine.total != 0) room.bytes = machine.free;
+  room.name = concat("free of the ", format_bytes(machine.total), " ", machine.name);
+  return room;
+}
+
 }  // namespace
 
 DType planned_dtype(const RunConfig& config) {
@@ -31,14 +51,14 @@ DType planned_dtype(const RunConfig& config) {
   return DType::bf16;
 }
 
-DType training_dtype(const RunConfig& config) {
-  check(config.device == "auto" || config.device == "cpu", ErrorKind::device,
-        "device: ", config.device, " is not in this build: got --device ", config.device,
-        ", expected auto or cpu; CUDA is not supported by this version");
+DType training_dtype(const RunConfig& config, Device device) {
   const DType dtype = planned_dtype(config);
-  check(dtype != DType::bf16, ErrorKind::usage,
-        "dtype: bfloat16 has no kernels on the CPU in this version: got --dtype bfloat16, expected "
-        "float32");
+  const bool on_cuda = device.type == DeviceType::cuda;
+  check(dtype != DType::bf16, ErrorKind::usage, "dtype: bfloat16 has no kernels on ",
+        on_cuda ? "CUDA (products, attention and norms are float32 alone)" : "the CPU",
+        " in this version: got --dtype bfloat16, expected float32");
+  check(dtype != DType::f64 || !on_cuda, ErrorKind::usage,
+        "dtype: float64 has no kernels on CUDA: got --dtype float64, expected float32");
   return dtype;
 }
 
@@ -98,6 +118,10 @@ void check_resume(const RunConfig& config, const TrainState& saved, const TrainS
   announce_change("beta2 (moments and step count are kept)", saved.adamw.beta2, now.adamw.beta2);
   announce_change("adam_eps", saved.adamw.eps, now.adamw.eps);
   announce_change("weight_decay", saved.adamw.weight_decay, now.adamw.weight_decay);
+  announce_change(
+      "device (sums run in another order: losses agree in about six digits, not in their "
+      "bits)",
+      saved.device, now.device);
   announce_change("threads (results may differ in the last bits)", saved.threads, now.threads);
 }
 
@@ -110,10 +134,7 @@ std::optional<std::uint64_t> memory_limit_of(const RunConfig& config) {
 }
 
 std::uint64_t check_memory(const char* command, const RunConfig& run) {
-  const MemoryLimit machine = tightest_memory_limit();
-  std::uint64_t limit =
-      machine.total == 0 ? std::numeric_limits<std::uint64_t>::max() : machine.free;
-  std::string name = concat("free of the ", format_bytes(machine.total), " ", machine.name);
+  auto [limit, name] = room_of(training_device(run.device));
   if (const auto given = memory_limit_of(run); given && *given <= limit) {
     limit = *given;
     name = "memory_limit";

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "models/transformer.h"
+#include "runtime/memory_ops.h"
 #include "runtime/random.h"
 
 namespace duet {
@@ -19,7 +20,8 @@ double uniform_draw(std::uint64_t seed, std::int64_t index) {
 
 // [1, 1, V] -> V numbers
 std::vector<double> to_doubles(const Tensor& logits) {
-  const ConstView view = logits.view();
+  const Tensor here = to_device(logits, kCpu);
+  const ConstView view = here.view();
   std::vector<double> out(static_cast<std::size_t>(view.size(2)));
   visit_floating(view.dtype, "generate", [&]<class T>(TypeTag<T>) {
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -29,10 +31,10 @@ std::vector<double> to_doubles(const Tensor& logits) {
   return out;
 }
 
-Tensor ids_tensor(std::span<const std::int32_t> ids) {
+Tensor ids_tensor(std::span<const std::int32_t> ids, Device device) {
   Tensor t = Tensor::empty({1, static_cast<std::int64_t>(ids.size())}, DType::i32);
   std::copy(ids.begin(), ids.end(), t.mutable_data<std::int32_t>());
-  return t;
+  return to_device(t, device);
 }
 
 }  // namespace
@@ -109,7 +111,7 @@ Sample generate(const Transformer& model, std::span<const std::int32_t> prompt,
   KvCache cache = model.make_cache(1);
   std::vector<std::int32_t> input(prompt.begin(), prompt.end());
   while (static_cast<std::int64_t>(sample.tokens.size()) < wanted) {
-    const Tensor logits = model.logits(ids_tensor(input), cache, Positions::last);
+    const Tensor logits = model.logits(ids_tensor(input, model.device()), cache, Positions::last);
     const auto index = static_cast<std::int64_t>(sample.tokens.size());
     const std::int32_t id =
         sample_token(to_doubles(logits), options, uniform_draw(options.seed, index));

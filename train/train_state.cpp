@@ -104,6 +104,7 @@ std::string to_json(const TrainState& s) {
       {"loader", {{"samples", s.samples}, {"windows_per_epoch", s.windows_per_epoch}}},
       {"seed", s.seed},
       {"threads", s.threads},
+      {"device", s.device},
       {"dtype", s.dtype},
       {"optimizer",
        {{"name", "adamw"},
@@ -144,6 +145,7 @@ TrainState parse_state(const std::string& json, const std::string& path) {
   s.windows_per_epoch = loader.integer("windows_per_epoch", 1);
   s.seed = fields.unsigned_integer("seed");
   s.threads = fields.integer("threads", 0);
+  if (fields.has("device")) s.device = fields.text("device");  // older ones were of the cpu
   s.dtype = fields.text("dtype");
   const JsonFields optimizer = fields.object("optimizer");
   if (optimizer.text("name") != "adamw") {

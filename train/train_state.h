@@ -23,6 +23,7 @@ struct TrainState {
   double best_loss = 0;  // of the validation; meaningful when best_step >= 0
   std::int64_t windows_per_epoch = 0;
   std::int64_t threads = 0;
+  std::string device = "cpu";  // cpu or cuda
   std::uint64_t seed = 0;
   std::string run_id;
   AdamWOptions adamw;

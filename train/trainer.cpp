@@ -15,6 +15,7 @@
 #include "runtime/memory_trace.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_files.h"
+#include "train/device_choice.h"
 #include "train/evaluate.h"
 #include "train/mqar.h"
 #include "train/profile/fit.h"
@@ -33,16 +34,18 @@ Reporter& silent() {
 // What was planned to fit stays below the limit for as long as it runs.
 class LiveLimitScope {
  public:
-  explicit LiveLimitScope(std::optional<std::uint64_t> bytes) : set_(bytes.has_value()) {
-    if (set_) set_live_limit(kCpu, *bytes);
+  LiveLimitScope(Device device, std::optional<std::uint64_t> bytes)
+      : device_(device), set_(bytes.has_value()) {
+    if (set_) set_live_limit(device_, *bytes);
   }
   ~LiveLimitScope() {
-    if (set_) set_live_limit(kCpu, 0);
+    if (set_) set_live_limit(device_, 0);
   }
   LiveLimitScope(const LiveLimitScope&) = delete;
   LiveLimitScope& operator=(const LiveLimitScope&) = delete;
 
  private:
+  Device device_;
   bool set_;
 };
 
@@ -84,6 +87,7 @@ class Run {
   RunConfig config_;
   const TrainContext& context_;
   Reporter& reporter_;
+  Device device_ = kCpu;
   DType dtype_ = DType::f32;
   std::unique_ptr<Tokenizer> tokenizer_;
   const MqarTask* mqar_ = nullptr;  // the tokenizer's; null: the task is text
@@ -161,6 +165,7 @@ void Run::build() {
   state_.seed = config_.seed;
   state_.adamw = adamw_options(config_);
   state_.dtype = name(dtype_);
+  state_.device = name(device_.type);
   state_.threads = num_threads();
   state_.tokenizer = tokenizer_->name();
   state_.tokenizer_hash = tokenizer_->hash();
@@ -170,8 +175,8 @@ void Run::build() {
 
   if (checkpoint) check_resume(config_, checkpoint->state(), state_, reporter_);
 
-  if (!config_.alloc_trace.empty()) trace_.emplace(config_.alloc_trace, allocator(kCpu));
-  model_.emplace(config_.model, dtype_);
+  if (!config_.alloc_trace.empty()) trace_.emplace(config_.alloc_trace, allocator(device_));
+  model_.emplace(config_.model, dtype_, device_);
   optimizer_.emplace(named_tensors(*model_), state_.adamw);
   directory_->make_directory("checkpoints");
   writer_.emplace(directory_->path("checkpoints"), state_.run_id, config_.keep, reporter_);
@@ -213,7 +218,7 @@ void Run::announce() const {
   start.tokens = state_.tokens;
   start.resumed_from = resumed_from_;
   start.model = config_.model;
-  start.device = "cpu";
+  start.device = device_words(device_);
   start.dtype = config_.dtype;
   start.tokenizer = state_.tokenizer;
   start.threads = state_.threads;
@@ -233,10 +238,12 @@ void Run::announce() const {
 
 Batch Run::next_batch(std::int64_t sample) {
   if (mqar_ != nullptr) {
-    return mqar_training_batch(*mqar_, *order_, config_.seed, sample, config_.batch_size);
+    return to_device(mqar_training_batch(*mqar_, *order_, config_.seed, sample, config_.batch_size),
+                     device_);
   }
-  return training_batch(data_.train.tokens, *order_, sample, config_.batch_size,
-                        config_.model.block_size);
+  return to_device(training_batch(data_.train.tokens, *order_, sample, config_.batch_size,
+                                  config_.model.block_size),
+                   device_);
 }
 
 // Of the positions that have no label: the head is not computed there.
@@ -249,7 +256,7 @@ double Run::unused_head_flops(std::int64_t labelled) const {
 
 void Run::one_step() {
   const auto begin = std::chrono::steady_clock::now();
-  const double poison_begin = allocator(kCpu).stats().poison_seconds;
+  const double poison_begin = allocator(device_).stats().poison_seconds;
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < config_.gradient_accumulation_steps; ++i) {
     batches.push_back(next_batch(state_.samples + i * config_.batch_size));
@@ -287,7 +294,7 @@ void Run::one_step() {
                  static_cast<double>(config_.batch_size * config_.model.block_size *
                                      config_.gradient_accumulation_steps);
   if (mqar_ != nullptr) report.flops -= unused_head_flops(step.tokens);
-  const MemoryStats memory = allocator(kCpu).stats();
+  const MemoryStats memory = allocator(device_).stats();
   report.memory_bytes = memory.peak_allocated;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() -
                    (memory.poison_seconds - poison_begin);
@@ -375,7 +382,7 @@ void Run::steps() {
 // The plan held, so others took the memory since: less of it must do.
 void Run::out_of_memory(const Error& error) const {
   const std::uint64_t below = planned_bytes_ - 1;
-  const std::uint64_t room = memory_room(kCpu);
+  const std::uint64_t room = memory_room(device_);
   const FitResult smaller = fit(config_, room == 0 ? below : std::min(room, below));
   throw Error(ErrorKind::memory, concat("train: step ", state_.step + 1, ": ", error.what(),
                                         ";\n  the newest checkpoint is ",
@@ -384,15 +391,16 @@ void Run::out_of_memory(const Error& error) const {
 }
 
 TrainResult Run::operator()() {
-  dtype_ = training_dtype(config_);
+  device_ = training_device(config_.device);
+  dtype_ = training_dtype(config_, device_);
   check_config(config_);
   if (is_complete(result_)) return result_;
   if (config_.threads > 0) set_num_threads(static_cast<int>(config_.threads));  // the plan's too
   prepare();
-  const PoisonScope poison(allocator(kCpu), config_.alloc_poison);
+  const PoisonScope poison(allocator(device_), config_.alloc_poison);
   directory_.emplace(config_.out_dir);
   refuse_existing();  // another run may have come and gone since
-  const LiveLimitScope limit(memory_limit_of(config_));
+  const LiveLimitScope limit(device_, memory_limit_of(config_));
   build();
   for (const auto& [file, content] : context_.run_files) directory_->write(file, content);
   directory_->write("tokenizer.json", tokenizer_->json());

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "runtime/error.h"
 
 namespace duet::cuda {
@@ -44,7 +46,9 @@ CublasLtLibrary functions_of(void* library) {
 }
 
 CublasLtLibrary open() {
-  const std::string name = concat("libcublasLt.so.", kMajor);
+  // DUET_CUBLASLT names another one, where several are installed.
+  const char* const chosen = std::getenv("DUET_CUBLASLT");
+  const std::string name = chosen != nullptr ? chosen : concat("libcublasLt.so.", kMajor);
   void* const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     CublasLtLibrary none;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/memory_ops.h"
 #include "tests/ops/op_cases.h"
 
 namespace duet::test {
@@ -26,14 +27,17 @@ Tensors call(const Tensors& in, const Mask& mask) {
   options.scale = mask.scale;
   if (mask.first_visible) {
     const std::int64_t batch = in[0].size(0), queries = in[0].size(1), keys = in[1].size(1);
-    options.first_visible = Tensor::empty({batch, queries}, DType::i32, in[0].device());
-    if (in[0].device() == kCpu) {
+    const Device device = in[0].device();
+    options.first_visible =
+        Tensor::empty({batch, queries}, DType::i32, device == kMeta ? kMeta : kCpu);
+    if (device != kMeta) {
       auto* p = options.first_visible.mutable_data<std::int32_t>();
       for (std::int64_t b = 0; b < batch; ++b) {
         for (std::int64_t i = 0; i < queries; ++i) {
           p[b * queries + i] = static_cast<std::int32_t>(first_key(b, i, keys));
         }
       }
+      options.first_visible = to_device(options.first_visible, device);
     }
   }
   return {attention(in[0], in[1], in[2], options)};

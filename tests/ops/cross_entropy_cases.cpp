@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/memory_ops.h"
 #include "tests/ops/op_case.h"
 
 namespace duet::test {
@@ -17,8 +18,8 @@ std::int64_t target_of(std::int64_t row, std::int64_t vocab, std::int64_t ignore
 Tensor targets_for(const Tensor& input, std::int64_t vocab, const Losses& options, DType dtype) {
   Shape shape;
   for (int d = 0; d + 1 < input.ndim(); ++d) shape.push_back(input.shape()[d]);
-  Tensor t = Tensor::empty(shape, dtype, input.device());
-  if (input.device().type != DeviceType::cpu) return t;
+  if (input.device() == kMeta) return Tensor::empty(shape, dtype, kMeta);
+  Tensor t = Tensor::empty(shape, dtype);
   for (std::int64_t n = 0; n < t.numel(); ++n) {
     const std::int64_t target = target_of(n, vocab, options.ignore_index);
     if (dtype == DType::i32) {
@@ -27,7 +28,7 @@ Tensor targets_for(const Tensor& input, std::int64_t vocab, const Losses& option
       t.mutable_data<std::int64_t>()[n] = target;
     }
   }
-  return t;
+  return to_device(t, input.device());
 }
 
 // logits[n * stride + v], v < vocab

@@ -153,21 +153,21 @@ bool has_nan(const Result& result) {
 // else, or nothing.
 bool is_poison(const Check& check, const OpCase& row, const std::string& message) {
   if (message.find("nan") == std::string::npos) return false;
-  const PoisonScope none(allocator(kCpu), false);
+  const PoisonScope none(allocator(test_device()), false);
   fill_free_memory(1.25);
   return check.run(row).find("nan") == std::string::npos;
 }
 
 // Two runs over memory that holds the same: what differs then does not come from the memory.
 std::string memory_kind(const OpCase& row) {
-  for (const DType dtype : {DType::f32, DType::f64}) {
+  for (const DType dtype : test_dtypes()) {
     const Tensors exact = random_inputs(row);
-    const Tensors inputs = convert(exact, dtype);
-    const Tensors cotangents = convert(random_cotangents(row, exact), dtype);
+    const Tensors inputs = on_device(exact, dtype);
+    const Tensors cotangents = on_device(random_cotangents(row, exact), dtype);
     const auto run_over = [&](double value, bool poison = false) {
-      const PoisonScope memory(allocator(kCpu), false);
+      const PoisonScope memory(allocator(test_device()), false);
       fill_free_memory(value);
-      const PoisonScope during(allocator(kCpu), poison);
+      const PoisonScope during(allocator(test_device()), poison);
       return run(row, inputs, cotangents);
     };
     const Result first = run_over(1.25);
@@ -208,7 +208,7 @@ std::string kind_of(const Check& check, const OpCase& row, const std::string& me
                  ? "saves too much"
                  : "saves less than the row states";
     }
-    if (elements > kMostElements) return check.kind;
+    if (elements > kMostElements || test_device() != kCpu) return check.kind;
     if (check.run == check_gradients) return gradient_kind(row);
     if (check.run == check_oracle) {
       const bool of_gradient = message.find(": gradient of input") != std::string::npos;

@@ -1,12 +1,13 @@
 // Rows of embedding.
+#include "runtime/memory_ops.h"
 #include "tests/ops/op_case.h"
 
 namespace duet::test {
 namespace {
 
 Tensor ids_for(const Tensor& weight, const Shape& shape, DType dtype) {
-  Tensor ids = Tensor::empty(shape, dtype, weight.device());
-  if (weight.device().type != DeviceType::cpu) return ids;
+  if (weight.device() == kMeta) return Tensor::empty(shape, dtype, kMeta);
+  Tensor ids = Tensor::empty(shape, dtype);
   for (std::int64_t n = 0; n < ids.numel(); ++n) {
     const std::int64_t id = (n * 7 + 3) % weight.size(0);
     if (dtype == DType::i32) {
@@ -15,7 +16,7 @@ Tensor ids_for(const Tensor& weight, const Shape& shape, DType dtype) {
       ids.mutable_data<std::int64_t>()[n] = id;
     }
   }
-  return ids;
+  return to_device(ids, weight.device());
 }
 
 OpCase embedding_row(const std::string& name, const Shape& weight, const Shape& ids, DType dtype) {

@@ -1,6 +1,7 @@
 #include <exception>
 
 #include "autograd/node.h"
+#include "runtime/memory_ops.h"
 #include "tests/ops/checks.h"
 #include "tests/ops/harness.h"
 
@@ -63,19 +64,25 @@ std::array<Taken, 2> taken_by_a_step(const OpCase& row, const Tensors& inputs,
 }  // namespace
 
 std::string check_errors(const OpCase& row) {
-  const Tensors plain = convert(random_inputs(row), DType::f32);
+  const Tensors exact = random_inputs(row), plain = on_device(exact, DType::f32);
   for (std::size_t i = 0; i < plain.size() && plain.size() >= 2; ++i) {
     Tensors mixed = plain;
-    mixed[i] = convert(plain[i], DType::f64);
+    mixed[i] = Tensor::full(plain[i].shape(), 0.5, DType::f64, plain[i].device());
     std::string fault = expect_error(row, concat("input ", i, " in f64, the others in f32"), mixed,
                                      ErrorKind::dtype);
     if (!fault.empty()) return fault;
     mixed[i] = Tensor::empty(plain[i].shape(), DType::f32, kMeta);
-    fault = expect_error(row, concat("input ", i, " on meta, the others on cpu"), mixed,
+    const Device here = test_device();
+    fault = expect_error(row, concat("input ", i, " on meta, the others on ", here), mixed,
                          ErrorKind::device);
+    if (fault.empty() && here != kCpu) {
+      mixed[i] = to_device(plain[i], kCpu);
+      fault = expect_error(row, concat("input ", i, " on cpu, the others on ", here), mixed,
+                           ErrorKind::device);
+    }
     if (!fault.empty()) return fault;
   }
-  const Tensors whole = convert(plain, DType::i32);
+  const Tensors whole = on_device(exact, DType::i32);
   try {
     const Tensors outputs = forward(row, whole);
     // Ops that only move elements take any dtype, and keep it.

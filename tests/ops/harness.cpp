@@ -11,6 +11,7 @@ namespace duet::test {
 namespace {
 
 std::uint64_t seed_shift = 0;
+Device device_in_use = kCpu;
 
 // sum_i <y_i, w_i>;  d/dy_i = w_i * dy
 struct WeightedSum {
@@ -51,7 +52,7 @@ bool close(double got, double want, Tolerance t) {
 
 Tensors cotangents(const OpCase& row, const Tensors& inputs, std::uint64_t seed, bool integers) {
   Tensors result;
-  for (const Tensor& y : forward(row, inputs)) {
+  for (const Tensor& y : forward(row, inputs)) {  // for the shapes alone
     const std::uint64_t s = seed + 1000 * result.size();
     result.push_back(integers ? random_integers(y.shape(), s)
                               : random_tensor(y.shape(), -1.0, 1.0, s));
@@ -62,6 +63,14 @@ Tensors cotangents(const OpCase& row, const Tensors& inputs, std::uint64_t seed,
 }  // namespace
 
 void use_seed(std::uint64_t seed) { seed_shift = seed * 1'000'003; }
+
+void use_device(Device device) { device_in_use = device; }
+Device test_device() { return device_in_use; }
+std::vector<DType> test_dtypes() {
+  if (device_in_use == kCpu) return {DType::f32, DType::f64};
+  return {DType::f32};
+}
+DType widest_dtype() { return test_dtypes().back(); }
 
 Tensor random_tensor(const Shape& shape, double low, double high, std::uint64_t seed) {
   Tensor x = Tensor::empty(shape, DType::f32);
@@ -91,8 +100,20 @@ Tensors convert(const Tensors& ts, DType dtype) {
   return out;
 }
 
+Tensors on_device(const Tensors& ts, DType dtype) {
+  Tensors out;
+  for (const Tensor& t : ts) out.push_back(to_device(convert(t, dtype), device_in_use));
+  return out;
+}
+
+Tensors on_host(const Tensors& ts) {
+  Tensors out;
+  for (const Tensor& t : ts) out.push_back(convert(to_device(t, kCpu), DType::f64));
+  return out;
+}
+
 std::vector<double> values(const Tensor& t) {
-  const Tensor x = convert(t, DType::f64);
+  const Tensor x = convert(to_device(t, kCpu), DType::f64);
   return {x.data<double>(), x.data<double>() + x.numel()};
 }
 
@@ -145,6 +166,13 @@ Result run(const OpCase& row, const Tensors& inputs, const Tensors& cotangents) 
   return result;
 }
 
+Tolerance same_outputs(const OpCase& row) {
+  return device_in_use == kCpu ? Tolerance{1e-12, 1e-12} : Tolerance{row.rtol, row.atol};
+}
+Tolerance same_grads(const OpCase& row) {
+  return device_in_use == kCpu ? Tolerance{1e-12, 1e-12} : Tolerance{row.grad_rtol, row.grad_atol};
+}
+
 std::string compare(const std::string& what, const Tensor& got, const Tensor& want,
                     Tolerance tolerance) {
   if (!got.defined() || !want.defined()) {
@@ -192,7 +220,7 @@ std::string compare(const std::string& what, const Result& got, const Result& wa
 std::string compare_bits(const std::string& what, const Result& got, const Result& want) {
   if (std::string fault = compare(what, got, want, {}, {}); !fault.empty()) return fault;
   const auto same = [](const Tensor& a, const Tensor& b) {
-    const Tensor x = clone(a), y = clone(b);
+    const Tensor x = clone(to_device(a, kCpu)), y = clone(to_device(b, kCpu));
     return visit_any(x.dtype(), [&]<class T>(TypeTag<T>) {
       return x.numel() == 0 || std::memcmp(x.data<T>(), y.data<T>(), x.nbytes()) == 0;
     });

@@ -82,9 +82,9 @@ std::string compare_roughly(const std::string& what, const Tensors& got, const T
 void fill_free_memory(double value) {
   Tensors taken;
   for (std::int64_t bytes = 1 << 20; bytes >= 512; bytes /= 2) {
-    const std::uint64_t before = allocator(kCpu).stats().raw_allocations;
-    while (allocator(kCpu).stats().raw_allocations == before) {
-      taken.push_back(Tensor::full({bytes / 4}, value, DType::f32));
+    const std::uint64_t before = allocator(test_device()).stats().raw_allocations;
+    while (allocator(test_device()).stats().raw_allocations == before) {
+      taken.push_back(Tensor::full({bytes / 4}, value, DType::f32, test_device()));
     }
   }
 }
@@ -99,7 +99,7 @@ std::string check_oracle(const OpCase& row) {
   std::string fault = compare(row.name + " in f64, oracle", Result{in_f64.outputs, {}},
                               Result{want, {}}, kF64Oracle, {});
   if (!fault.empty()) return fault;
-  const Result in_f32 = run(row, convert(inputs, DType::f32), convert(cotangents, DType::f32));
+  const Result in_f32 = run(row, on_device(inputs, DType::f32), on_device(cotangents, DType::f32));
   for (const Tensor& y : in_f32.outputs) {
     if (y.dtype() != DType::f32) return concat(row.name, ": f32 inputs give ", y.dtype());
   }
@@ -115,7 +115,7 @@ std::string check_integers(const OpCase& row) {
   }
   const Tensors cotangents = integer_cotangents(row, inputs);
   const Result in_f64 = run(row, inputs, cotangents);
-  const Result in_f32 = run(row, convert(inputs, DType::f32), convert(cotangents, DType::f32));
+  const Result in_f32 = run(row, on_device(inputs, DType::f32), on_device(cotangents, DType::f32));
   const Result want{row.oracle(inputs), in_f64.grads};
   std::string fault = compare(row.name + " on integers, f64", in_f64, want, {}, {});
   if (fault.empty()) fault = compare(row.name + " on integers, f32", in_f32, want, {}, {});
@@ -123,13 +123,14 @@ std::string check_integers(const OpCase& row) {
 }
 
 std::string check_same_bits(const OpCase& row) {
-  for (const DType dtype : {DType::f32, DType::f64}) {
+  for (const DType dtype : test_dtypes()) {
     const Tensors exact = random_inputs(row);
-    const Tensors inputs = convert(exact, dtype);
-    const Tensors cotangents = convert(random_cotangents(row, exact), dtype);
-    allocator(kCpu).empty_cache();  // each filling lets the cache grow: not from row to row
+    const Tensors inputs = on_device(exact, dtype);
+    const Tensors cotangents = on_device(random_cotangents(row, exact), dtype);
+    allocator(test_device())
+        .empty_cache();  // each filling lets the cache grow: not from row to row
     const auto run_in = [&](bool poison) {
-      const PoisonScope memory(allocator(kCpu), poison);
+      const PoisonScope memory(allocator(test_device()), poison);
       if (!poison) fill_free_memory(1.25);
       return run(row, inputs, cotangents);
     };
@@ -142,10 +143,10 @@ std::string check_same_bits(const OpCase& row) {
 }
 
 std::string check_repeated_runs(const OpCase& row) {
-  for (const DType dtype : {DType::f32, DType::f64}) {
+  for (const DType dtype : test_dtypes()) {
     const Tensors exact = random_inputs(row);
-    const Tensors inputs = convert(exact, dtype);
-    const Tensors cotangents = convert(random_cotangents(row, exact), dtype);
+    const Tensors inputs = on_device(exact, dtype);
+    const Tensors cotangents = on_device(random_cotangents(row, exact), dtype);
     const Result first = run(row, inputs, cotangents);
     for (int n = 2; n <= 5; ++n) {
       std::string fault =
@@ -171,7 +172,7 @@ std::string check_specials(const OpCase& row) {
       std::string fault = compare(what + ", f64", Result{forward(row, inputs), {}},
                                   Result{want, {}}, kF64Oracle, {});
       if (fault.empty()) {
-        fault = compare(what + ", f32", Result{forward(row, convert(inputs, DType::f32)), {}},
+        fault = compare(what + ", f32", Result{forward(row, on_device(inputs, DType::f32)), {}},
                         Result{want, {}}, {row.rtol, row.atol}, {});
       }
       if (!fault.empty()) return fault;
@@ -197,7 +198,8 @@ std::string check_large_inputs(const OpCase& row) {
     const double steepest = largest(in_f64.grads);
     if (!std::isfinite(steepest)) return concat(what, ", f64: a gradient is ", steepest);
     if (steepest >= kMost) continue;
-    const Result in_f32 = run(row, convert(inputs, DType::f32), convert(cotangents, DType::f32));
+    const Result in_f32 =
+        run(row, on_device(inputs, DType::f32), on_device(cotangents, DType::f32));
     fault = compare_roughly(what + ", f32: output ", in_f32.outputs, want, row.atol);
     if (!fault.empty()) return fault;
     return compare_roughly(what + ", f32: gradient of input ", in_f32.grads, in_f64.grads,
@@ -208,12 +210,12 @@ std::string check_large_inputs(const OpCase& row) {
 
 std::string check_leaks(const OpCase& row) {
   const Tensors exact = random_inputs(row);
-  const Tensors inputs = convert(exact, DType::f32);
-  const Tensors cotangents = convert(random_cotangents(row, exact), DType::f32);
+  const Tensors inputs = on_device(exact, DType::f32);
+  const Tensors cotangents = on_device(random_cotangents(row, exact), DType::f32);
   std::size_t before = 0;
   for (int n = 0; n < 3; ++n) {
     run(row, inputs, cotangents);
-    const std::size_t after = allocator(kCpu).stats().allocated;
+    const std::size_t after = allocator(test_device()).stats().allocated;
     // The first run may make what stays for all others: tables, packed constants.
     if (n > 0 && after != before) {
       return concat(row.name, ": a forward and backward leave ",
@@ -239,8 +241,8 @@ std::string check_golden(const OpCase& row) {
 
 std::string check_saved_bytes(const OpCase& row) {
   const Tensors exact = random_inputs(row);
-  const Tensors cotangents = convert(random_cotangents(row, exact), DType::f32);
-  Tensors leaves = convert(exact, DType::f32);
+  const Tensors cotangents = on_device(random_cotangents(row, exact), DType::f32);
+  Tensors leaves = on_device(exact, DType::f32);
   for (Tensor& t : leaves) set_requires_grad(t);
   const auto before = static_cast<std::int64_t>(saved_bytes());
   const Tensors outputs = row.call(leaves);

@@ -1,5 +1,6 @@
 // duet op as a process: the list holds every op, every op passes its proof, and misuse is refused.
 #include "tests/tools/process.h"
+#include "train/device_choice.h"
 
 namespace duet::test {
 namespace {
@@ -96,9 +97,14 @@ TEST_F(OpCommandTest, MisuseIsRefused) {
   refused({"op", "check", "slu"}, 2, "duet op check: no such op: got \"slu\"; did you mean silu?");
   refused({"op", "check", "--row", "silu_odx"}, 2,
           "--row: no such row: got \"silu_odx\"; did you mean silu_odd?");
-  refused({"op", "check", "silu", "--device", "tpu"}, 2, "--device: got \"tpu\", expected cpu");
-  refused({"op", "check", "silu", "--device", "cuda"}, 1,
-          "duet op check: no cuda kernels in this build; run with --device cpu");
+  refused({"op", "check", "silu", "--device", "tpu"}, 2,
+          "--device: got \"tpu\", expected cpu or cuda");
+  if (!kCudaBuild) {
+    refused({"op", "check", "silu", "--device", "cuda"}, 2,
+            "device: this build has no CUDA: got cuda, expected auto or cpu; build with "
+            "-DDUET_CUDA=ON for "
+            "a GPU");
+  }
   refused({"op", "check", "silu", "--seed", "x"}, 2,
           "--seed: got \"x\", expected an integer in [0, 1000000000]");
 }

@@ -52,6 +52,7 @@ TEST(Checkpoint, StateKeepsEveryNumber) {
   s.seed = 18'446'744'073'709'551'615U;
   s.skipped_steps = 2;
   s.skipped_in_row = 1;
+  s.device = "cuda";
   s.model = preset("nano", Family::gpt2);
   s.model.coupling_layers = {0, 2};
   const TrainState t = parse_state(to_json(s), "state.json");
@@ -59,11 +60,22 @@ TEST(Checkpoint, StateKeepsEveryNumber) {
   EXPECT_EQ(t.adamw.weight_decay, s.adamw.weight_decay);
   EXPECT_EQ(t.best_loss, s.best_loss);
   EXPECT_EQ(t.seed, s.seed);
+  EXPECT_EQ(t.device, "cuda");
   EXPECT_TRUE(differences(s.model, t.model).empty());
   ModelConfig other = s.model;
   other.n_embd = 64;
   other.n_kv_head = other.n_head;  // the same as 0
   EXPECT_EQ(differences(s.model, other), (Names{"d_ff: 512 and 256", "n_embd: 128 and 64"}));
+}
+
+TEST(Checkpoint, AStateThatNamesNoDeviceIsOfTheCpu) {
+  TrainState s = state_at(7);
+  s.model = preset("nano", Family::gpt2);
+  std::string json = to_json(s);
+  const std::string line = " \"device\": \"cpu\",\n";
+  ASSERT_NE(json.find(line), std::string::npos) << json;
+  json.erase(json.find(line), line.size());
+  EXPECT_EQ(parse_state(json, "state.json").device, "cpu");
 }
 
 TEST(Checkpoint, TheSameStepGetsANewName) {

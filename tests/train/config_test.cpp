@@ -9,6 +9,7 @@
 
 #include "runtime/error.h"
 #include "train/config_file.h"
+#include "train/device_choice.h"
 
 namespace duet::test {
 namespace {
@@ -294,6 +295,7 @@ std::vector<Refusal> file_refusals() {
 
 TEST_F(ConfigTest, HostileFilesAreRefusedWithAMessageAndLeaveNothing) {
   for (const Refusal& row : file_refusals()) {
+    if (kCudaBuild && std::string_view(row.label) == "cuda") continue;
     SCOPED_TRACE(row.label);
     write("t", row.toml);
     const std::string got = message(row.kind, [] { resolve_config({"t", {}}); });

@@ -8,9 +8,11 @@
 
 #include "models/transformer.h"
 #include "runtime/cpu/process_memory.h"
+#include "runtime/launch_count.h"
 #include "runtime/memory_replay.h"
 #include "runtime/memory_trace.h"
 #include "train/bench.h"
+#include "train/device_choice.h"
 #include "train/lab/statistics.h"
 #include "train/profile/recorder.h"
 #include "train/profile/scope_tree.h"
@@ -210,7 +212,52 @@ std::vector<std::array<double, kStepPhases>> times_of(const StepRecorder::Step& 
   return times;
 }
 
-constexpr std::array<std::string_view, kStepPhases> kPhaseNames{"forward", "backward", "update"};
+// The launches of one step, phase by phase.
+class LaunchTally {
+ public:
+  ~LaunchTally() {
+    if (phase_) stop_counting_launches();
+  }
+  LaunchTally() = default;
+  LaunchTally(const LaunchTally&) = delete;
+  LaunchTally& operator=(const LaunchTally&) = delete;
+
+  void enter(StepPhase phase) {
+    end_phase();
+    phase_ = phase;
+    start_counting_launches();
+  }
+  void end_phase() {
+    if (!phase_) return;
+    const std::vector<LaunchCount> counts = stop_counting_launches();
+    std::vector<LaunchCount>& all = counts_[index(*phase_)];
+    all.insert(all.end(), counts.begin(), counts.end());
+    phase_.reset();
+  }
+  // A launch belongs to the row of its scope and to those around it.
+  void add_to(Profile& profile) const {
+    std::map<std::string_view, std::size_t> row_of;
+    for (std::size_t r = 0; r < profile.rows.size(); ++r) row_of[profile.rows[r].path] = r;
+    for (std::size_t phase = 0; phase < kStepPhases; ++phase) {
+      for (const LaunchCount& count : counts_[phase]) {
+        for (std::string_view path = count.scope;;) {
+          if (const auto found = row_of.find(path); found != row_of.end()) {
+            GpuWork& work = profile.rows[found->second].work[phase];
+            work.launches += count.launches;
+            work.bytes += count.bytes;
+          }
+          if (path.empty()) break;
+          const std::size_t dot = path.rfind('.');
+          path = path.substr(0, dot == std::string_view::npos ? 0 : dot);
+        }
+      }
+    }
+  }
+
+ private:
+  std::optional<StepPhase> phase_;
+  std::array<std::vector<LaunchCount>, kStepPhases> counts_;
+};
 
 void add_times(const StepRecorder& record, const ScopeTree& tree, std::int64_t timed,
                Profile& profile) {
@@ -244,6 +291,7 @@ Profile profile_steps(const RunConfig& config, Device device, std::int64_t warmu
                       std::int64_t steps, StepHooks hooks) {
   Profile profile;
   profile.config = config;
+  profile.device = device;
   profile.planned = device.type == DeviceType::meta;
   profile.steps = steps;
   ProcessMemory process;
@@ -256,18 +304,23 @@ Profile profile_steps(const RunConfig& config, Device device, std::int64_t warmu
   }
   const PoisonScope poison(allocator(device), config.alloc_poison);
   StepRecorder record(device);
+  LaunchTally launches;
+  bool last_step = false;
   {
     StepBench bench(config, device);
     profile.parameters = bench.parameters();
     hooks.on_phase = [&, also = hooks.on_phase](StepPhase phase) {
       record.enter(phase);
+      if (last_step) launches.enter(phase);
       if (also) also(phase);
       malloc_peak = std::max(malloc_peak, malloc_bytes());
     };
     for (std::int64_t i = 0; i < warmup + steps; ++i) {
+      last_step = i + 1 == warmup + steps && device.type == DeviceType::cuda;
       record.begin_step();
       bench.step(hooks);
       record.end_step();
+      launches.end_phase();
     }
   }
   malloc_peak = std::max(malloc_peak, malloc_bytes());
@@ -280,6 +333,7 @@ Profile profile_steps(const RunConfig& config, Device device, std::int64_t warmu
   }
   const ScopeTree tree = tree_of(record);
   MemoryWalk(record, tree, profile).run();
+  launches.add_to(profile);
   if (!profile.planned) {
     add_times(record, tree, steps, profile);
     profile.process = process;
@@ -294,7 +348,8 @@ std::uint64_t total(const KindBytes& bytes) {
 }
 
 Profile measure_profile(const RunConfig& config, const ProfileOptions& options) {
-  return profile_steps(config, kCpu, options.warmup, options.steps, options.hooks);
+  return profile_steps(config, training_device(config.device), options.warmup, options.steps,
+                       options.hooks);
 }
 
 Profile plan_profile(const RunConfig& config) { return profile_steps(config, kMeta, 0, 1, {}); }

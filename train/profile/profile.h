@@ -23,6 +23,15 @@ namespace duet {
 using KindBytes = std::array<std::uint64_t, kMemoryKinds>;
 std::uint64_t total(const KindBytes& bytes);
 
+inline constexpr std::size_t kStepPhases = 3;
+inline constexpr std::array<std::string_view, kStepPhases> kPhaseNames{"forward", "backward",
+                                                                       "update"};
+
+// Kernels and products, and the bytes of the views that they were handed.
+struct GpuWork {
+  std::uint64_t launches = 0, bytes = 0;
+};
+
 // One memory scope: a layer, or a part of one.
 struct ProfileRow {
   std::string path;         // "blocks.3.attn.coupling"; "" for the whole
@@ -33,6 +42,8 @@ struct ProfileRow {
   double forward_ms = 0;    // of one step (median), with the scopes inside; 0 if planned
   double backward_ms = 0;
   double update_ms = 0;
+  // On a GPU: what the last step gave it, with the scopes inside, by phase (kPhaseNames).
+  std::array<GpuWork, kStepPhases> work{};
 };
 
 // What was live at the global peak, of one scope and kind.
@@ -81,6 +92,7 @@ struct ProcessMemory {
 
 struct Profile {
   RunConfig config;      // resolved
+  Device device;         // meta if planned
   bool planned = false;  // walked on meta: no times, no process memory
   std::int64_t parameters = 0;
   std::int64_t steps = 0;           // timed ones

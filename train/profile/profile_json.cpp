@@ -28,7 +28,7 @@ Json owners_json(const std::vector<PeakOwner>& owners) {
   return out;
 }
 
-Json row_json(const ProfileRow& row, std::uint64_t peak) {
+Json row_json(const ProfileRow& row, std::uint64_t peak, bool on_gpu) {
   const auto highest = [&](MemoryKind kind) { return row.highest[static_cast<std::size_t>(kind)]; };
   Json out;
   out["path"] = row.path;
@@ -45,6 +45,13 @@ Json row_json(const ProfileRow& row, std::uint64_t peak) {
   out["forward_ms"] = row.forward_ms;
   out["backward_ms"] = row.backward_ms;
   out["update_ms"] = row.update_ms;
+  if (on_gpu) {
+    for (std::size_t phase = 0; phase < kStepPhases; ++phase) {
+      const std::string name(kPhaseNames[phase]);
+      out[name + "_launches"] = row.work[phase].launches;
+      out[name + "_bytes"] = row.work[phase].bytes;
+    }
+  }
   return out;
 }
 
@@ -73,6 +80,7 @@ std::string profile_json(const Profile& p) {
   Json out;
   out["version"] = 1;
   out["planned"] = p.planned;
+  out["device"] = name(p.device.type);
   out["config"] = config_json(p.config);
   out["parameters"] = p.parameters;
   out["steps"] = p.steps;
@@ -91,7 +99,8 @@ std::string profile_json(const Profile& p) {
     out["kinds"].push_back(name(static_cast<MemoryKind>(k)));
   }
   out["rows"] = Json::array();
-  for (const ProfileRow& row : p.rows) out["rows"].push_back(row_json(row, p.peak_bytes));
+  for (const ProfileRow& row : p.rows)
+    out["rows"].push_back(row_json(row, p.peak_bytes, p.device.type == DeviceType::cuda));
   out["owners"] = owners_json(p.owners);
   out["grown"] = owners_json(p.grown);
   out["points"] = Json::array();

@@ -41,7 +41,7 @@ std::string heading(const Profile& p) {
   text += fmt::format("peak {} live ({} bytes), {} reserved", format_bytes(p.peak_bytes),
                       format_count(static_cast<std::int64_t>(p.peak_bytes)),
                       format_bytes(p.peak_reserved));
-  if (!p.planned) text += fmt::format("; {:.1f} ms a step", p.step_ms);
+  if (!p.planned) text += fmt::format("; {:.1f} ms a step on {}", p.step_ms, name(p.device.type));
   return text + "\n";
 }
 
@@ -70,6 +70,30 @@ std::string tree_table(const Profile& p, int depth) {
     if (!p.planned) {
       text += fmt::format(" {:>10} {:>11} {:>9}", ms_cell(row.forward_ms), ms_cell(row.backward_ms),
                           ms_cell(row.update_ms));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+// What each layer gave the GPU in one step.
+std::string launch_table(const Profile& p, int depth) {
+  if (p.device.type != DeviceType::cuda) return "";
+  std::size_t width = 10;
+  for (const ProfileRow& row : p.rows) {
+    if (row.depth <= depth) width = std::max(width, row_name(row).size());
+  }
+  std::string text =
+      fmt::format("\nlaunches of a step, and the bytes handed to them\n{:<{}}", "", width);
+  for (const std::string_view phase : kPhaseNames) text += fmt::format("  {:>20}", phase);
+  text += "\n";
+  for (const ProfileRow& row : p.rows) {
+    if (row.depth > depth) continue;
+    text += fmt::format("{:<{}}", row_name(row), width);
+    for (const GpuWork& work : row.work) {
+      text += work.launches == 0
+                  ? fmt::format("  {:>20}", "-")
+                  : fmt::format("  {:>7} {:>12}", work.launches, bytes_cell(work.bytes));
     }
     text += "\n";
   }
@@ -124,8 +148,8 @@ std::string process_lines(const Profile& p) {
 }  // namespace
 
 std::string profile_text(const Profile& profile, int depth) {
-  return heading(profile) + tree_table(profile, depth) + owner_list(profile) +
-         grown_lines(profile) + process_lines(profile);
+  return heading(profile) + tree_table(profile, depth) + launch_table(profile, depth) +
+         owner_list(profile) + grown_lines(profile) + process_lines(profile);
 }
 
 }  // namespace duet

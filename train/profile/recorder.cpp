@@ -3,6 +3,7 @@
 #include <new>
 
 #include "runtime/error.h"
+#include "runtime/memory_ops.h"
 
 namespace duet {
 
@@ -53,12 +54,13 @@ void StepRecorder::on_scope(ScopeId from, ScopeId) noexcept {
   if (!in_step_) return;
   try {
     close_span(from);
-  } catch (const std::bad_alloc&) {
-    complete_ = false;
+  } catch (const std::exception&) {  // no memory for the record, or a GPU that failed: that is
+    complete_ = false;               // thrown again by what uses it next
   }
 }
 
 void StepRecorder::close_span(ScopeId scope) {
+  synchronize(device_);  // a GPU's work belongs to the scope that gave it, not to the next
   const double now = ms_now();
   std::vector<Span>& spans = steps_.back().spans;
   const bool goes_on =

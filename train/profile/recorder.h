@@ -10,8 +10,6 @@
 
 namespace duet {
 
-inline constexpr std::size_t kStepPhases = 3;
-
 // Listens from its making to its end, on the thread that made it.
 class StepRecorder final : public MemoryListener, public ScopeListener {
  public:
