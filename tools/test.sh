@@ -3,27 +3,68 @@
 # them) and prints the totals last. DUET_TEST_DATA names a folder with real text and weights; the
 # tests that need it are skipped, and counted, without it. So is the one that opens the profile's
 # page, without Chromium (hundreds of MB: not installed here).
-#   tools/test.sh          the test set
+#   tools/test.sh          the test set, in a build without CUDA (DUET_CUDA=ON: with)
 #   tools/test.sh lint     clang-tidy
+#   tools/test.sh sim      every kernel for CUDA on a simulated GPU; needs NVIDIA's headers, and is
+#                          skipped without them unless DUET_REQUIRE_SIM=1
+#   tools/test.sh asan     the simulator and its planted bugs under AddressSanitizer and UBSan
+#   tools/test.sh tsan     the same under clang's ThreadSanitizer
+#   tools/test.sh nightly  all of sim under both
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/packages.sh
 label=${1:-}
 # shellcheck disable=SC2086
 need_packages $BUILD_PACKAGES $TEST_PACKAGES
-if [ "$label" = lint ]; then
+if [ "$label" = lint ] || [ "$label" = tsan ]; then
   # shellcheck disable=SC2086
   need_packages $LINT_PACKAGES
 fi
+if [ "$label" = nightly ]; then
+  status=0
+  for part in asan tsan; do
+    DUET_SANITIZED=sim "$0" $part || status=1
+  done
+  exit $status
+fi
 
 build=${DUET_BUILD_DIR:-build}
-cmake -S . -B "$build" -G Ninja -DDUET_TESTS=ON >/dev/null
-cmake --build "$build" -j "$(nproc)"
+cuda=${DUET_CUDA:-OFF}
+target=all
+options=()
+select=(-LE 'lint|sim|gpu|nightly')
+case "$label" in
+  lint) select=(-L lint) ;;
+  sim | asan | tsan)
+    build=${DUET_SIM_BUILD_DIR:-build-$label}
+    cuda=SIM
+    target=sim
+    select=(-L sim)
+    if [ "$label" != sim ]; then
+      target=${DUET_SANITIZED:-sim_cuda_tests}
+      select=(-L sim -E 'cuda_build|gpu_check')
+      options=(-DDUET_SANITIZE=address)
+    fi
+    [ "$label" != tsan ] || options=(-DDUET_SANITIZE=thread -DCMAKE_CXX_COMPILER=clang++
+                                     -DDUET_WERROR=OFF)
+    include=${CUDA_INCLUDE:-/usr/local/cuda/include}
+    if [ ! -f "$include/cuda_runtime.h" ] && [ ! -f /usr/include/cuda_runtime.h ]; then
+      echo "sim: NVIDIA's headers (cuda_runtime.h, cublasLt.h) are not in $include; set CUDA_INCLUDE"
+      if [ "${DUET_REQUIRE_SIM:-0}" = 1 ]; then
+        echo "0 passed, 1 failed, 0 skipped"
+        exit 1
+      fi
+      echo "0 passed, 0 failed, 1 skipped"
+      exit 0
+    fi
+    ;;
+esac
+cmake -S . -B "$build" -G Ninja -DDUET_TESTS=ON -DDUET_CUDA="$cuda" "${options[@]}" >/dev/null
+cmake --build "$build" -j "$(nproc)" --target "$target"
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-select=(-LE lint -j "$(nproc)")
-[ "$label" = lint ] && select=(-L lint)
+select+=(-j "$(nproc)")
 status=0
 ctest --test-dir "$build" --output-on-failure --no-tests=error "${select[@]}" 2>&1 |
   grep --line-buffered -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed )' | tee "$log" || status=$?
@@ -33,6 +74,6 @@ failed=$(sed -nE 's/.* ([0-9]+) tests? failed out of [0-9]+.*/\1/p' "$log")
 total=$(sed -nE 's/.* failed out of ([0-9]+).*/\1/p' "$log")
 skipped=$(grep -cE '\(Skipped\)$' "$log" || true)
 [ -n "$total" ] || { echo "error: ctest did not finish" >&2; exit 1; }
-[ "$skipped" -eq 0 ] || echo "Skipped tests need DUET_TEST_DATA (real text and weights) or Chromium (profile_page)."
+[ "$skipped" -eq 0 ] || echo "Skipped tests need DUET_TEST_DATA (real text and weights), Chromium (profile_page) or nvcc (cuda_build)."
 echo "$((total - failed - skipped)) passed, $failed failed, $skipped skipped"
 exit "$status"

@@ -1,0 +1,147 @@
+// The commands on the GPU, and where there is none that can be used.
+#include <string>
+#include <vector>
+
+#include "tests/runtime/cuda_support.h"
+#include "tests/tools/process.h"
+
+namespace duet::test {
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+class DeviceCommand : public CommandTest {
+ protected:
+  std::vector<std::string> short_training(const std::string& device, const std::string& out_dir) {
+    return training(out_dir, {"--device", device, "--max_iters", "4", "--eval_interval", "4",
+                              "--diagnostics", "1"});
+  }
+};
+
+TEST_F(DeviceCommand, TrainsEvaluatesAndGeneratesOnTheGpu) {
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
+  const Ended train = duet(short_training("cuda", "run"));
+  ASSERT_EQ(train.code, 0) << train.err;
+  EXPECT_TRUE(has(train.out, "| device       cuda:0 (")) << train.out;
+  EXPECT_TRUE(has(train.out, "(chosen)")) << train.out;
+  EXPECT_TRUE(has(read_all(directory_ / "run/env.json"), "\"device\": \"cuda:0")) << train.out;
+  const auto loss_on = [&](const char* device) {
+    const Ended eval = duet({"eval", "--checkpoint", "run", "--data", "text.txt", "--device",
+                             device, "--diagnostics", "--sequences", "1"});
+    EXPECT_EQ(eval.code, 0) << eval.err;
+    const std::size_t at = eval.out.find("loss ");
+    return std::stod(eval.out.substr(at + 5));
+  };
+  EXPECT_NEAR(loss_on("cuda"), loss_on("cpu"), 1e-3);
+  const auto text_on = [&](const char* device) {
+    const Ended ended = duet({"generate", "--checkpoint", "run", "--prompt", "Line ", "--device",
+                              device, "--max_new_tokens", "4", "--temperature", "0"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out;
+  };
+  EXPECT_EQ(text_on("cuda"), text_on("cpu"));
+}
+
+TEST_F(DeviceCommand, AutoTakesTheGpu) {
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
+  const Ended train = duet(short_training("auto", "run"));
+  ASSERT_EQ(train.code, 0) << train.err;
+  EXPECT_TRUE(has(train.out, "(auto: it is usable)")) << train.out;
+}
+
+TEST_F(DeviceCommand, DoctorShowsAllOfIt) {
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
+  const Ended doctor = duet({"doctor"});
+  EXPECT_EQ(doctor.code, 0) << doctor.err;
+  for (const char* word :
+       {"device     cuda:0 (", "CUDA       in this build: runtime 1", "kernels for",
+        "driver     for CUDA 1", "GPU        ", "multiprocessors", "cublasLt   1"}) {
+    EXPECT_TRUE(has(doctor.out, word)) << word << "\n" << doctor.out;
+  }
+}
+
+TEST_F(DeviceCommand, OpCheckProvesOpsOnTheGpu) {
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
+  const Ended check = duet({"op", "check", "silu", "--device", "cuda", "--no-bench"});
+  EXPECT_EQ(check.code, 0) << check.out << check.err;
+  EXPECT_TRUE(has(check.out, "checks each on cuda")) << check.out;
+  EXPECT_TRUE(has(check.out, "skipped on cuda: second order (needs f64)")) << check.out;
+  const Ended list = duet({"op", "list"});
+  EXPECT_TRUE(has(list.out, "cpu cuda meta")) << list.out;
+}
+
+TEST_F(DeviceCommand, ProfilePrintsLaunches) {
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
+  const Ended profile =
+      duet({"profile", "--preset", "tiny", "--n_layer", "1", "--n_embd", "16", "--block_size", "8",
+            "--batch_size", "1", "--device", "cuda", "--steps", "1", "--warmup", "0"});
+  EXPECT_EQ(profile.code, 0) << profile.err;
+  EXPECT_TRUE(has(profile.out, "ms a step on cuda")) << profile.out;
+  EXPECT_TRUE(has(profile.out, "launches of a step")) << profile.out;
+}
+
+TEST_F(DeviceCommand, BFloat16IsRefusedWithWhatIsMissing) {
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
+  std::vector<std::string> arguments = short_training("cuda", "run");
+  arguments.insert(arguments.end(), {"--dtype", "bfloat16"});
+  const Ended train = duet(arguments);
+  EXPECT_EQ(train.code, 2);
+  EXPECT_TRUE(has(train.err, "bfloat16 has no kernels on CUDA")) << train.err;
+  EXPECT_FALSE(fs::exists(directory_ / "run"));
+}
+
+#if DUET_SIM_CUDA
+struct Missing {
+  const char* name;
+  std::vector<std::string> environment;
+  std::vector<std::string> words;  // of the reason
+};
+
+void PrintTo(const Missing& missing, std::ostream* out) { *out << missing.name; }
+
+class NoUsableGpu : public DeviceCommand, public testing::WithParamInterface<Missing> {};
+
+TEST_P(NoUsableGpu, CudaIsRefusedAutoFallsBackAndTheCpuNeverAsks) {
+  const ProcessOptions options{"", {}, GetParam().environment};
+  const Ended refused = duet(short_training("cuda", "refused"), options);
+  EXPECT_EQ(refused.code, 2) << refused.out << refused.err;
+  EXPECT_FALSE(fs::exists(directory_ / "refused"));
+  EXPECT_TRUE(has(refused.err, "this build for CUDA 13.")) << refused.err;
+  EXPECT_TRUE(has(refused.err, "driver")) << refused.err;
+
+  const Ended automatic = duet(short_training("auto", "auto"), options);
+  EXPECT_EQ(automatic.code, 0) << automatic.err;
+  EXPECT_EQ(first_line(automatic.out).rfind("device: cpu: auto: no usable GPU: ", 0), 0U)
+      << automatic.out;
+  EXPECT_TRUE(has(automatic.out, "| device       cpu (auto: no usable GPU: ")) << automatic.out;
+
+  const Ended doctor = duet({"doctor"}, options);
+  EXPECT_EQ(doctor.code, 0) << doctor.err;
+  EXPECT_TRUE(has(doctor.out, "device     cpu (auto: no usable GPU: ")) << doctor.out;
+  for (const std::string& word : GetParam().words) {
+    EXPECT_TRUE(has(refused.err, word)) << word << "\n" << refused.err;
+    EXPECT_TRUE(has(first_line(automatic.out), word)) << word << "\n" << automatic.out;
+    EXPECT_TRUE(has(doctor.out, word)) << word << "\n" << doctor.out;
+  }
+
+  const Ended cpu = duet(short_training("cpu", "cpu"), options);
+  EXPECT_EQ(cpu.code, 0) << cpu.err;
+  EXPECT_TRUE(has(cpu.out, "| device       cpu (chosen)")) << cpu.out;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, NoUsableGpu,
+    testing::Values(Missing{"no_gpu", {"DUET_SIM_DEVICES=0"}, {"no GPU"}},
+                    Missing{"old_driver", {"DUET_SIM_DRIVER=too_old"}, {"too old", "12.4"}},
+                    Missing{"old_gpu", {"DUET_SIM_ARCH=70"}, {"sm_70", "80", "90a"}},
+                    Missing{
+                        "no_cublaslt", {"DUET_CUBLASLT=/nowhere/libcublasLt.so"}, {"cublasLt"}}),
+    [](const auto& of) { return of.param.name; });
+#endif
+
+}  // namespace
+}  // namespace duet::test
