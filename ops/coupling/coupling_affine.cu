@@ -86,7 +86,7 @@ __device__ __forceinline__ void multiply(float* tile, const Fragment<kWidth>& s)
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     coupling_affine_forward_kernel(Task task, Rows q_out, Rows k_out) {
   using F = Fragment<kWidth>;
   GPU_DYN_SHARED(float, shared);
@@ -138,7 +138,7 @@ __device__ __forceinline__ Fragment<kWidth> spread_of_group(const Rows& q, const
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     coupling_affine_backward_kernel(Task task, TaskGradients gradients) {
   using F = Fragment<kWidth>;
   GPU_DYN_SHARED(float, shared);
