@@ -60,6 +60,10 @@ Tensor TransformerBlock::mlp_branch(const Tensor& x, const ForwardContext& conte
     const MemoryScope scope("mlp_norm");
     h = mlp_norm(x);
   }
+  return mlp_body(h, context);
+}
+
+Tensor TransformerBlock::mlp_body(const Tensor& h, const ForwardContext& context) const {
   const MemoryScope scope("mlp");
   return model_dropout(mlp(h), dropout, layer, kUseDropoutMlp, context);
 }
@@ -68,16 +72,26 @@ Tensor TransformerBlock::both(const Tensor& x, const Tensor& rotation,
                               const ForwardContext& context) const {
   // A branch that runs again enters the scopes of its norm and its body as the first run did.
   const ScopeId here = current_scope();
-  const Tensor y = add(x, run("attn", recompute_mode == RecomputeMode::attn, x,
+  const Tensor attended = run("attn", recompute_mode == RecomputeMode::attn, x,
                               [this, here, rotation, context](const Tensor& in) {
                                 const MemoryScope scope(here);
                                 return attn_branch(in, rotation, context);
-                              }));
-  return add(y, run("mlp", recompute_mode == RecomputeMode::mlp, y,
-                    [this, here, context](const Tensor& in) {
-                      const MemoryScope scope(here);
-                      return mlp_branch(in, context);
-                    }));
+                              });
+  if (recompute_mode == RecomputeMode::mlp) {
+    // Apart, so that the norm runs again with the MLP and what it returns need not be kept.
+    const Tensor y = add(x, attended);
+    return add(y, run("mlp", true, y, [this, here, context](const Tensor& in) {
+                 const MemoryScope scope(here);
+                 return mlp_branch(in, context);
+               }));
+  }
+  const auto [y, h] = mlp_input(x, attended);
+  return add(y, mlp_body(h, context));
+}
+
+std::array<Tensor, 2> TransformerBlock::mlp_input(const Tensor& x, const Tensor& attended) const {
+  const MemoryScope scope("mlp_norm");
+  return mlp_norm.of_sum(x, attended);
 }
 
 Tensor TransformerBlock::operator()(const Tensor& x, const Tensor& rotation,
@@ -89,8 +103,8 @@ Tensor TransformerBlock::operator()(const Tensor& x, const Tensor& rotation,
 Tensor TransformerBlock::decode(const Tensor& x, const Tensor& rotation, KvCache::Layer& cache,
                                 std::int64_t position) const {
   const MemoryScope scope(std::to_string(layer));
-  const Tensor y = add(x, attn(attn_norm(x), rotation, &cache, position));
-  return add(y, mlp_branch(y, {}));
+  const auto [y, h] = mlp_input(x, attn(attn_norm(x), rotation, &cache, position));
+  return add(y, mlp_body(h, {}));
 }
 
 }  // namespace duet

@@ -1,6 +1,8 @@
 // A block of the transformer: x + attn(norm(x)), then x + mlp(norm(x)).
 #pragma once
 
+#include <array>
+
 #include "models/attention.h"
 #include "models/capture.h"
 #include "models/config.h"
@@ -53,6 +55,10 @@ struct TransformerBlock {
   Tensor both(const Tensor& x, const Tensor& rotation, const ForwardContext& context) const;
   Tensor attn_branch(const Tensor& x, const Tensor& rotation, const ForwardContext& context) const;
   Tensor mlp_branch(const Tensor& x, const ForwardContext& context) const;
+  // The residual stream behind attention, and its norm.
+  std::array<Tensor, 2> mlp_input(const Tensor& x, const Tensor& attended) const;
+  // What follows the norm of mlp_branch.
+  Tensor mlp_body(const Tensor& h, const ForwardContext& context) const;
 };
 
 }  // namespace duet

@@ -1,6 +1,8 @@
 // The norm before each branch: RMSNorm (llama) or LayerNorm (gpt2).
 #pragma once
 
+#include <array>
+
 #include "models/config.h"
 #include "models/linear.h"
 
@@ -17,6 +19,11 @@ struct Norm {
   // [*, C] -> [*, C]
   Tensor operator()(const Tensor& x) const {
     return family == Family::llama ? rms_norm(x, weight) : layer_norm(x, weight, bias);
+  }
+  // {sum, norm of the sum}, sum = x + delta: in one pass, with the bits of the two.
+  std::array<Tensor, 2> of_sum(const Tensor& x, const Tensor& delta) const {
+    return family == Family::llama ? add_rms_norm(x, delta, weight)
+                                   : add_layer_norm(x, delta, weight, bias);
   }
   void visit(auto&& f) {
     f("weight", weight);

@@ -28,4 +28,10 @@ void check_inputs(const char* op, std::initializer_list<NamedInput> inputs) {
   }
 }
 
+void check_addend(const char* op, const Tensor& x, const Tensor& delta) {
+  check_inputs(op, {{"x", x}, {"delta", delta}});
+  check(delta.shape() == x.shape(), ErrorKind::shape, op, ": delta is ", delta.shape(),
+        ", expected ", x.shape(), ", the shape of x; nothing broadcasts here");
+}
+
 }  // namespace duet

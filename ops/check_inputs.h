@@ -20,4 +20,7 @@ void check_inputs(const char* op, std::initializer_list<NamedInput> inputs);
 // Only that each is there and on one device: for ops that move elements of any dtype.
 void check_defined(const char* op, std::initializer_list<NamedInput> inputs);
 
+// Of an op that adds `delta` to `x` without broadcasting: that it is there, and like x.
+void check_addend(const char* op, const Tensor& x, const Tensor& delta);
+
 }  // namespace duet

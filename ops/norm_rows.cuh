@@ -1,5 +1,6 @@
-// layer_norm (kCentred) and rms_norm on the GPU: a group of threads per row. The gradients of
-// weight and bias are summed per block over its rows, then over the blocks in a second launch.
+// layer_norm (kCentred) and rms_norm on the GPU, of x or of a residual sum: a group of threads per
+// row. The gradients of weight and bias are summed per block over its rows, then over the blocks in
+// a second launch.
 //   n = (x - m) r,  m = mean(x) or 0,  r = 1 / sqrt(mean((x - m)^2) + eps)
 #pragma once
 
@@ -62,27 +63,47 @@ __device__ NormStatistics norm_statistics(const float* row, const float (&x)[Gro
   return norm_sums<kCentred, double, Group>(row, x, width, eps, wide);
 }
 
-// y = n w + b; bias may be null
+struct NormInputs {
+  const float *x, *delta;              // [rows, width]; a null delta: x itself is normalised
+  const float *weight, *bias;          // [width]; bias or null
+  float *sum = nullptr, *y = nullptr;  // [rows, width]; sum null with delta
+  double eps = 0;
+  std::int64_t rows = 0, width = 0;
+};
+
+// sum = x + delta,  y = n w + b
 template <bool kCentred, class Group>
-__global__ void norm_forward_kernel(const float* x, const float* weight, const float* bias,
-                                    double eps, float* y, std::int64_t rows, std::int64_t width) {
-  for (std::int64_t i = blockIdx.x * std::int64_t{Group::kGroups} + Group::group(); i < rows;
+__global__ void norm_forward_kernel(NormInputs p) {
+  const std::int64_t width = p.width;
+  for (std::int64_t i = blockIdx.x * std::int64_t{Group::kGroups} + Group::group(); i < p.rows;
        i += gridDim.x * std::int64_t{Group::kGroups}) {
-    const float* row = x + i * width;
+    const float* row = p.x + i * width;
     float values[Group::kShare];
     Group::load(row, width, values);
-    const NormStatistics s = norm_statistics<kCentred, Group>(row, values, width, eps);
+    if (p.delta != nullptr) {
+      const float* const delta_row = p.delta + i * width;
+      float* const sum = p.sum + i * width;
+      float delta[Group::kShare];
+      Group::load(delta_row, width, delta);  // all of it before a store: one wait for memory
+      Group::each(width, [&](int k, std::int64_t j) {
+        const float total = Group::at(row, values, k, j) + Group::at(delta_row, delta, k, j);
+        sum[j] = total;
+        if constexpr (Group::is_cached) values[k] = total;
+      });
+      row = sum;  // each thread reads what it wrote itself
+    }
+    const NormStatistics s = norm_statistics<kCentred, Group>(row, values, width, p.eps);
     Group::each(width, [&](int k, std::int64_t j) {
-      const float n = s.normalised(Group::at(row, values, k, j)) * weight[j];
-      y[i * width + j] = bias != nullptr ? n + bias[j] : n;
+      const float n = s.normalised(Group::at(row, values, k, j)) * p.weight[j];
+      p.y[i * width + j] = p.bias != nullptr ? n + p.bias[j] : n;
     });
   }
 }
 
 struct NormGradients {
-  const float *x, *weight, *dy;        // [rows, width], [width], [rows, width]
-  float* dx;                           // or null, as those of parts
-  float *dweight_parts, *dbias_parts;  // [blocks, width]
+  const float *x, *weight, *dsum, *dy;  // [rows, width], [width], [rows, width] or null, same
+  float* dx;                            // or null, as those of parts
+  float *dweight_parts, *dbias_parts;   // [blocks, width]
   double eps;
   std::int64_t rows, width, rows_of_block;
 };
@@ -107,9 +128,9 @@ __device__ void store_part(float* part, const float (&share)[Group::kShare], std
   }
 }
 
-// With g = dy w:  dx = r (g - mean(g) - n mean(g n)), without mean(g) in rms_norm; the parts of a
-// block: dw = sum of dy n, db = sum of dy. Long rows are added to the parts in memory, each element
-// by its own thread.
+// With g = dy w:  dx = dsum + r (g - mean(g) - n mean(g n)), without mean(g) in rms_norm; the parts
+// of a block: dw = sum of dy n, db = sum of dy. Long rows are added to the parts in memory, each
+// element by its own thread.
 template <bool kCentred, class Group>
 __global__ void norm_backward_kernel(NormGradients p) {
   const std::int64_t width = p.width;
@@ -142,6 +163,9 @@ __global__ void norm_backward_kernel(NormGradients p) {
       }
     });
     if (p.dx == nullptr) continue;
+    const float* const dsum_row = p.dsum != nullptr ? p.dsum + i * width : nullptr;
+    float dsum[Group::kShare];
+    if (dsum_row != nullptr) Group::load(dsum_row, width, dsum);
     const auto count = static_cast<float>(width);
     float mean_g = 0;
     if constexpr (kCentred) mean_g = Group::template reduce<cuda::Sum>(sum_g) / count;
@@ -149,7 +173,9 @@ __global__ void norm_backward_kernel(NormGradients p) {
     Group::each(width, [&](int k, std::int64_t j) {
       const float n_j = Group::is_cached ? n[k] : s.normalised(row[j]);
       const float g = Group::at(dy_row, dy, k, j) * p.weight[j];
-      p.dx[i * width + j] = s.r * (g - mean_g - n_j * mean_gn);
+      const float of_norm = s.r * (g - mean_g - n_j * mean_gn);
+      p.dx[i * width + j] =
+          dsum_row != nullptr ? Group::at(dsum_row, dsum, k, j) + of_norm : of_norm;
     });
   }
   if constexpr (Group::is_cached) {
@@ -185,13 +211,16 @@ void sum_norm_parts(const View& parts, const View& out, bool add) {
 }
 
 template <bool kCentred>
-void norm_forward(ConstView x, ConstView weight, ConstView bias, double eps, View y) {
+void norm_forward(ConstView x, ConstView delta, ConstView weight, ConstView bias, double eps,
+                  View sum, View y) {
   if (x.numel() == 0) return;
-  const std::int64_t width = weight.numel(), rows = x.numel() / width;
+  const std::int64_t width = weight.numel();
+  NormInputs inputs{x.as<float>(), delta.as<float>(), weight.as<float>(), bias.as<float>()};
+  inputs.sum = sum.as<float>(), inputs.y = y.as<float>();
+  inputs.eps = eps, inputs.rows = x.numel() / width, inputs.width = width;
   visit_row_group(width, [&]<class Group>(Group) {
-    GPU_LAUNCH((norm_forward_kernel<kCentred, Group>), Group::blocks(rows), kRowThreads, 0,
-               x.as<float>(), weight.as<float>(), bias.as<float>(), eps, y.as<float>(), rows,
-               width);
+    GPU_LAUNCH((norm_forward_kernel<kCentred, Group>), Group::blocks(inputs.rows), kRowThreads, 0,
+               inputs);
   });
 }
 

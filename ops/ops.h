@@ -38,6 +38,13 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   double eps = 1e-5);  // [*, C], [C], [C] -> [*, C]
 // x / sqrt(mean(x^2) + eps) * weight
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-5);  // [*, C], [C] -> [*, C]
+// The residual sum and its norm in one pass: {x + delta, norm(x + delta)}; the bits of add, then
+// norm. Saves the sum.
+std::array<Tensor, 2> add_layer_norm(const Tensor& x, const Tensor& delta, const Tensor& weight,
+                                     const Tensor& bias, double eps = 1e-5);
+std::array<Tensor, 2> add_rms_norm(const Tensor& x, const Tensor& delta, const Tensor& weight,
+                                   double eps = 1e-5);
+// [*, C], [*, C], [C] (, [C]) -> [*, C], [*, C]
 
 // --- Reductions
 // -----------------------------------------------------------------------------------

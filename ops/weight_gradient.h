@@ -43,6 +43,13 @@ struct WeightGradient {
 inline Tensor empty_gradient(const GradRequest& request, std::size_t input, const Tensor& t) {
   return request.needed(input) ? Tensor::empty(t.shape(), t.dtype(), t.device()) : Tensor();
 }
+// Whether any of the first n inputs needs one.
+inline bool any_needed(const GradRequest& request, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    if (request.needed(i)) return true;
+  }
+  return false;
+}
 // The view a kernel gets of an output that may be unwanted: then its data is null.
 inline View view_or_null(Tensor& t) { return t.defined() ? t.mutable_view() : View{}; }
 

@@ -186,6 +186,15 @@ def op_entries():
     yield f"{name}_gqa", potential_pair(4, 2, 4), coupling_potential
     yield f"{name}_steps3", potential_pair(2, 2, 4), partial(coupling_potential, steps=3)
 
+    def add_norm(norm):
+        return lambda x, delta, *weights: (x + delta, norm(x + delta, *weights))
+
+    layer_norm = lambda x, w, b=None: F.layer_norm(x, (9,), w, b, 1e-5)
+    rows = lambda: [r(3, 4, 9), r(3, 4, 9)]
+    yield "add_rms_norm", [*rows(), r(9)], add_norm(rms_norm)
+    yield "add_layer_norm", [*rows(), r(9), r(9)], add_norm(layer_norm)
+    yield "add_layer_norm_no_bias", [*rows(), r(9)], add_norm(layer_norm)
+
 
 def make_ops():
     g = torch.Generator().manual_seed(1)

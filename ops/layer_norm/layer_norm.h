@@ -1,4 +1,5 @@
-// Kernels of layer_norm. x, y, dy, dx: [N, C] without gaps; weight, bias, dweight, dbias: [C].
+// Kernels of layer_norm and add_layer_norm. x, y, dy, dx: [N, C] without gaps; weight, bias,
+// dweight, dbias: [C].
 #pragma once
 
 #include <algorithm>
@@ -15,9 +16,14 @@ inline RowChunks layer_norm_chunks(std::int64_t rows, DeviceType device) {
 }
 
 struct LayerNormKernels {
-  void (*forward)(ConstView x, ConstView weight, ConstView bias, double eps, View y);  // bias: null
-  // Each gradient may be null (not asked for). dweight_parts, dbias_parts: [chunks, C].
-  void (*backward)(ConstView x, ConstView weight, ConstView dy, double eps, View dx,
+  // y: of x, where delta and sum are null; else of sum = x + delta, which is written too. The bias
+  // may be null.
+  void (*forward)(ConstView x, ConstView delta, ConstView weight, ConstView bias, double eps,
+                  View sum, View y);
+  // x: what was normalised. dsum, the gradient that reached it on another way, is added to dx; it
+  // may be null. Each gradient may be null (not asked for). dweight_parts, dbias_parts:
+  // [chunks, C].
+  void (*backward)(ConstView x, ConstView weight, ConstView dsum, ConstView dy, double eps, View dx,
                    View dweight_parts, View dweight, bool add_dweight, View dbias_parts, View dbias,
                    bool add_dbias);
 };
@@ -32,9 +38,17 @@ template <class T>
 struct LayerNormRows {
   std::int64_t begin, end, width;
   double eps;
-  const T *x, *weight, *bias, *dy;
-  T *y, *dx;
-  T *dweight, *dbias;  // [C], added to
+  const T* x = nullptr;
+  const T* delta = nullptr;  // or null, as bias, sum and dsum
+  const T* weight = nullptr;
+  const T* bias = nullptr;
+  const T* dsum = nullptr;
+  const T* dy = nullptr;
+  T* sum = nullptr;
+  T* y = nullptr;
+  T* dx = nullptr;
+  T* dweight = nullptr;  // [C], added to
+  T* dbias = nullptr;    // [C], added to
 };
 
 // The mean in two parts, m = m0 + m1, so that (x - m0) - m1 is right to the last bits however far

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ops/layer_norm/layer_norm.h"
+#include "ops/residual_row.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/layer_norm/layer_norm_cpu.cpp"
@@ -60,7 +61,8 @@ void forward_rows(const LayerNormRows<float>& rows) {
   const std::int64_t width = rows.width;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-    const float* x = rows.x + i * width;
+    const float* x = residual_row(rows.x + i * width, row_or_null(rows.delta, i, width),
+                                  row_or_null(rows.sum, i, width), width);
     float* y = rows.y + i * width;
     const RowStatistics<float> s = statistics(x, width, rows.eps);
     const Normaliser normalised(s);
@@ -112,16 +114,19 @@ void backward_rows(const LayerNormRows<float>& rows) {
     }
     if (rows.dx == nullptr) continue;
     float* dx = rows.dx + i * width;
+    const float* dsum = row_or_null(rows.dsum, i, width);
     const float mean_g = sum_g / static_cast<float>(width);
     const float mean_gn = dot_gn / static_cast<float>(width);
     const V mean_g_v = hn::Set(d, mean_g), mean_gn_v = hn::Set(d, mean_gn);
     for (j = 0; j + lanes <= width; j += lanes) {
       const V g = hn::Mul(hn::LoadU(d, dy + j), hn::LoadU(d, w + j));
       const V centred = hn::NegMulAdd(normalised(x + j), mean_gn_v, hn::Sub(g, mean_g_v));
-      hn::StoreU(hn::Mul(normalised.r, centred), d, dx + j);
+      const V of_norm = hn::Mul(normalised.r, centred);
+      hn::StoreU(dsum != nullptr ? hn::Add(hn::LoadU(d, dsum + j), of_norm) : of_norm, d, dx + j);
     }
     for (; j < width; ++j) {
-      dx[j] = s.r * (dy[j] * w[j] - mean_g - s.normalised(x[j]) * mean_gn);
+      const float of_norm = s.r * (dy[j] * w[j] - mean_g - s.normalised(x[j]) * mean_gn);
+      dx[j] = dsum != nullptr ? dsum[j] + of_norm : of_norm;
     }
   }
 }
@@ -144,7 +149,8 @@ void backward_rows(const LayerNormRows<float>& rows) { HWY_DYNAMIC_DISPATCH(back
 template <class T>
 void forward_rows(const LayerNormRows<T>& rows) {
   for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-    const T* x = rows.x + i * rows.width;
+    const T* x = residual_row(rows.x + i * rows.width, row_or_null(rows.delta, i, rows.width),
+                              row_or_null(rows.sum, i, rows.width), rows.width);
     const RowStatistics<T> s = plain_statistics(x, rows.width, rows.eps);
     for (std::int64_t j = 0; j < rows.width; ++j) {
       rows.y[i * rows.width + j] =
@@ -170,29 +176,33 @@ void backward_rows(const LayerNormRows<T>& rows) {
     if (rows.dx == nullptr) continue;
     const T mean_g = sum_g / static_cast<T>(rows.width);
     const T mean_gn = dot_gn / static_cast<T>(rows.width);
+    T* dx = rows.dx + i * rows.width;
+    const T* dsum = row_or_null(rows.dsum, i, rows.width);
     for (std::int64_t j = 0; j < rows.width; ++j) {
-      rows.dx[i * rows.width + j] =
-          s.r * (dy[j] * rows.weight[j] - mean_g - s.normalised(x[j]) * mean_gn);
+      const T of_norm = s.r * (dy[j] * rows.weight[j] - mean_g - s.normalised(x[j]) * mean_gn);
+      dx[j] = dsum != nullptr ? dsum[j] + of_norm : of_norm;
     }
   }
 }
 
-void forward(ConstView x, ConstView weight, ConstView bias, double eps, View y) {
+void forward(ConstView x, ConstView delta, ConstView weight, ConstView bias, double eps, View sum,
+             View y) {
   const std::int64_t width = weight.numel();
   if (x.numel() == 0) return;
   visit_floating(x.dtype, "layer_norm", [&]<class T>(TypeTag<T>) {
     const RowChunks chunks = layer_norm_chunks(x.numel() / width, DeviceType::cpu);
     parallel_chunks(chunks.count, [&](std::int64_t i) {
-      LayerNormRows<T> rows{};
-      rows = {chunks.begin(i), chunks.end(i), width,     eps,     x.as<T>(), weight.as<T>(),
-              bias.as<T>(),    nullptr,       y.as<T>(), nullptr, nullptr,   nullptr};
+      LayerNormRows<T> rows{chunks.begin(i), chunks.end(i), width, eps};
+      rows.x = x.as<T>(), rows.delta = delta.as<T>(), rows.weight = weight.as<T>();
+      rows.bias = bias.as<T>(), rows.sum = sum.as<T>(), rows.y = y.as<T>();
       forward_rows(rows);
     });
   });
 }
 
-void backward(ConstView x, ConstView weight, ConstView dy, double eps, View dx, View dweight_parts,
-              View dweight, bool add_dweight, View dbias_parts, View dbias, bool add_dbias) {
+void backward(ConstView x, ConstView weight, ConstView dsum, ConstView dy, double eps, View dx,
+              View dweight_parts, View dweight, bool add_dweight, View dbias_parts, View dbias,
+              bool add_dbias) {
   const std::int64_t width = weight.numel();
   if (width == 0) return;
   visit_floating(x.dtype, "layer_norm", [&]<class T>(TypeTag<T>) {
@@ -204,9 +214,11 @@ void backward(ConstView x, ConstView weight, ConstView dy, double eps, View dx, 
       return part;
     };
     parallel_chunks(chunks.count, [&](std::int64_t i) {
-      backward_rows(LayerNormRows<T>{chunks.begin(i), chunks.end(i), width, eps, x.as<T>(),
-                                     weight.as<T>(), nullptr, dy.as<T>(), nullptr, dx.as<T>(),
-                                     zeroed_part(dweight_parts, i), zeroed_part(dbias_parts, i)});
+      LayerNormRows<T> rows{chunks.begin(i), chunks.end(i), width, eps};
+      rows.x = x.as<T>(), rows.weight = weight.as<T>(), rows.dsum = dsum.as<T>();
+      rows.dy = dy.as<T>(), rows.dx = dx.as<T>();
+      rows.dweight = zeroed_part(dweight_parts, i), rows.dbias = zeroed_part(dbias_parts, i);
+      backward_rows(rows);
     });
     if (dweight.data != nullptr) {
       sum_parts(dweight_parts.as<T>(), chunks.count, width, dweight.as<T>(), add_dweight);

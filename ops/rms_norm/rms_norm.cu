@@ -5,18 +5,19 @@
 namespace duet {
 namespace {
 
-void rms_norm_forward(ConstView x, ConstView weight, double eps, View y) {
-  norm_forward<false>(x, weight, ConstView{}, eps, y);
+void rms_norm_forward(ConstView x, ConstView delta, ConstView weight, double eps, View sum,
+                      View y) {
+  norm_forward<false>(x, delta, weight, ConstView{}, eps, sum, y);
 }
 
-void rms_norm_backward(ConstView x, ConstView weight, ConstView dy, double eps, View dx, View parts,
-                       View dweight, bool add_dweight) {
+void rms_norm_backward(ConstView x, ConstView weight, ConstView dsum, ConstView dy, double eps,
+                       View dx, View parts, View dweight, bool add_dweight) {
   const std::int64_t width = weight.numel();
   if (width == 0) return;
   const std::int64_t rows = x.numel() / width;
   const RowChunks chunks = rms_norm_chunks(rows, DeviceType::cuda);
-  norm_backward<false>({x.as<float>(), weight.as<float>(), dy.as<float>(), dx.as<float>(),
-                        parts.as<float>(), nullptr, eps, rows, width, chunks.size},
+  norm_backward<false>({x.as<float>(), weight.as<float>(), dsum.as<float>(), dy.as<float>(),
+                        dx.as<float>(), parts.as<float>(), nullptr, eps, rows, width, chunks.size},
                        chunks.count);
   sum_norm_parts(parts, dweight, add_dweight);
 }

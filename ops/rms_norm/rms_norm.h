@@ -1,4 +1,4 @@
-// Kernels of rms_norm. x, y, dy, dx: [N, C] without gaps; weight, dweight: [C].
+// Kernels of rms_norm and add_rms_norm. x, y, dy, dx: [N, C] without gaps; weight, dweight: [C].
 #pragma once
 
 #include <cmath>
@@ -14,10 +14,13 @@ inline RowChunks rms_norm_chunks(std::int64_t rows, DeviceType device) {
 }
 
 struct RmsNormKernels {
-  void (*forward)(ConstView x, ConstView weight, double eps, View y);
+  // y: of x, where delta and sum are null; else of sum = x + delta, which is written too.
+  void (*forward)(ConstView x, ConstView delta, ConstView weight, double eps, View sum, View y);
+  // x: what was normalised. dsum, the gradient that reached it on another way, is added to dx; it
+  // may be null.
   // dx and dweight may be null (not asked for); parts: [chunks, C], null with dweight.
-  void (*backward)(ConstView x, ConstView weight, ConstView dy, double eps, View dx, View parts,
-                   View dweight, bool add_dweight);
+  void (*backward)(ConstView x, ConstView weight, ConstView dsum, ConstView dy, double eps, View dx,
+                   View parts, View dweight, bool add_dweight);
 };
 
 extern const RmsNormKernels rms_norm_cpu;
@@ -30,9 +33,15 @@ template <class T>
 struct RmsNormRows {
   std::int64_t begin, end, width;
   double eps;
-  const T *x, *weight, *dy;
-  T *y, *dx;
-  T* dweight;  // [C], added to
+  const T* x = nullptr;
+  const T* delta = nullptr;  // or null, as sum and dsum
+  const T* weight = nullptr;
+  const T* dsum = nullptr;
+  const T* dy = nullptr;
+  T* sum = nullptr;
+  T* y = nullptr;
+  T* dx = nullptr;
+  T* dweight = nullptr;  // [C], added to
 };
 
 template <class T>

@@ -1,6 +1,7 @@
 // rms_norm on the CPU: a plain loop (f64), a vector loop (f32), and the threads around them.
 #include <cmath>
 
+#include "ops/residual_row.h"
 #include "ops/rms_norm/rms_norm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -34,7 +35,8 @@ void forward_rows(const RmsNormRows<float>& rows) {
   const std::int64_t width = rows.width;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-    const float* x = rows.x + i * width;
+    const float* x = residual_row(rows.x + i * width, row_or_null(rows.delta, i, width),
+                                  row_or_null(rows.sum, i, width), width);
     float* y = rows.y + i * width;
     const float r = reciprocal_rms_of(x, width, rows.eps);
     const auto r_v = hn::Set(d, r);
@@ -74,14 +76,19 @@ void backward_rows(const RmsNormRows<float>& rows) {
     }
     if (rows.dx == nullptr) continue;
     float* dx = rows.dx + i * width;
+    const float* dsum = row_or_null(rows.dsum, i, width);
     const float c = dot / static_cast<float>(width);
     const auto c_v = hn::Set(d, c);
     for (j = 0; j + lanes <= width; j += lanes) {
       const auto n = hn::Mul(hn::LoadU(d, x + j), r_v);
       const auto g = hn::Mul(hn::LoadU(d, dy + j), hn::LoadU(d, w + j));
-      hn::StoreU(hn::Mul(r_v, hn::NegMulAdd(n, c_v, g)), d, dx + j);
+      const auto of_norm = hn::Mul(r_v, hn::NegMulAdd(n, c_v, g));
+      hn::StoreU(dsum != nullptr ? hn::Add(hn::LoadU(d, dsum + j), of_norm) : of_norm, d, dx + j);
     }
-    for (; j < width; ++j) dx[j] = r * (dy[j] * w[j] - x[j] * r * c);
+    for (; j < width; ++j) {
+      const float of_norm = r * (dy[j] * w[j] - x[j] * r * c);
+      dx[j] = dsum != nullptr ? dsum[j] + of_norm : of_norm;
+    }
   }
 }
 
@@ -110,7 +117,8 @@ T reciprocal_rms_of(const T* x, std::int64_t width, double eps) {
 template <class T>
 void forward_rows(const RmsNormRows<T>& rows) {
   for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-    const T* x = rows.x + i * rows.width;
+    const T* x = residual_row(rows.x + i * rows.width, row_or_null(rows.delta, i, rows.width),
+                              row_or_null(rows.sum, i, rows.width), rows.width);
     const T r = reciprocal_rms_of(x, rows.width, rows.eps);
     for (std::int64_t j = 0; j < rows.width; ++j) {
       rows.y[i * rows.width + j] = x[j] * r * rows.weight[j];
@@ -131,26 +139,31 @@ void backward_rows(const RmsNormRows<T>& rows) {
     }
     if (rows.dx == nullptr) continue;
     const T c = dot / static_cast<T>(rows.width);
+    T* dx = rows.dx + i * rows.width;
+    const T* dsum = row_or_null(rows.dsum, i, rows.width);
     for (std::int64_t j = 0; j < rows.width; ++j) {
-      rows.dx[i * rows.width + j] = r * (dy[j] * rows.weight[j] - x[j] * r * c);
+      const T of_norm = r * (dy[j] * rows.weight[j] - x[j] * r * c);
+      dx[j] = dsum != nullptr ? dsum[j] + of_norm : of_norm;
     }
   }
 }
 
-void forward(ConstView x, ConstView weight, double eps, View y) {
+void forward(ConstView x, ConstView delta, ConstView weight, double eps, View sum, View y) {
   const std::int64_t width = weight.numel();
   if (x.numel() == 0) return;
   visit_floating(x.dtype, "rms_norm", [&]<class T>(TypeTag<T>) {
     const RowChunks chunks = rms_norm_chunks(x.numel() / width, DeviceType::cpu);
     parallel_chunks(chunks.count, [&](std::int64_t i) {
-      forward_rows(RmsNormRows<T>{chunks.begin(i), chunks.end(i), width, eps, x.as<T>(),
-                                  weight.as<T>(), nullptr, y.as<T>(), nullptr, nullptr});
+      RmsNormRows<T> rows{chunks.begin(i), chunks.end(i), width, eps};
+      rows.x = x.as<T>(), rows.delta = delta.as<T>(), rows.weight = weight.as<T>();
+      rows.sum = sum.as<T>(), rows.y = y.as<T>();
+      forward_rows(rows);
     });
   });
 }
 
-void backward(ConstView x, ConstView weight, ConstView dy, double eps, View dx, View parts,
-              View dweight, bool add_dweight) {
+void backward(ConstView x, ConstView weight, ConstView dsum, ConstView dy, double eps, View dx,
+              View parts, View dweight, bool add_dweight) {
   const std::int64_t width = weight.numel();
   if (width == 0) return;
   visit_floating(x.dtype, "rms_norm", [&]<class T>(TypeTag<T>) {
@@ -158,8 +171,10 @@ void backward(ConstView x, ConstView weight, ConstView dy, double eps, View dx, 
     parallel_chunks(chunks.count, [&](std::int64_t i) {
       T* part = parts.data != nullptr ? parts.as<T>() + i * width : nullptr;
       if (part != nullptr) std::fill_n(part, width, T{0});
-      backward_rows(RmsNormRows<T>{chunks.begin(i), chunks.end(i), width, eps, x.as<T>(),
-                                   weight.as<T>(), dy.as<T>(), nullptr, dx.as<T>(), part});
+      RmsNormRows<T> rows{chunks.begin(i), chunks.end(i), width, eps};
+      rows.x = x.as<T>(), rows.weight = weight.as<T>(), rows.dsum = dsum.as<T>();
+      rows.dy = dy.as<T>(), rows.dx = dx.as<T>(), rows.dweight = part;
+      backward_rows(rows);
     });
     if (dweight.data != nullptr) {
       sum_parts(parts.as<T>(), chunks.count, width, dweight.as<T>(), add_dweight);

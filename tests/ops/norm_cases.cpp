@@ -1,4 +1,4 @@
-// Rows of rms_norm and layer_norm.
+// Rows of rms_norm and layer_norm, also of a residual sum.
 #include <cmath>
 
 #include "tests/ops/op_case.h"
@@ -69,6 +69,30 @@ OpCase layer_row(const std::string& name, const Shape& x, bool bias) {
   return row;
 }
 
+// From the row of a norm, that of the op with the residual sum in front: x and delta for x.
+OpCase add_row(const std::string& name, const OpCase& norm) {
+  OpCase row = norm;
+  row.name = name;
+  row.inputs.insert(row.inputs.begin(), norm.inputs[0]);
+  row.bench.insert(row.bench.begin(), norm.bench[0]);
+  const bool layer = norm.name != "rms_norm";
+  row.call = [layer](const Tensors& in) {
+    const auto [sum, y] =
+        layer ? add_layer_norm(in[0], in[1], in[2], in.size() > 3 ? in[3] : Tensor(), kEps)
+              : add_rms_norm(in[0], in[1], in[2], kEps);
+    return Tensors{sum, y};
+  };
+  row.oracle = [oracle = norm.oracle](const Tensors& in) {
+    Tensor sum = Tensor::empty_like(in[0]);
+    const double *x = in[0].data<double>(), *delta = in[1].data<double>();
+    for (std::int64_t i = 0; i < sum.numel(); ++i) sum.mutable_data<double>()[i] = x[i] + delta[i];
+    Tensors rest(in.begin() + 1, in.end());
+    rest[0] = sum;
+    return Tensors{sum, oracle(rest)[0]};
+  };
+  return row;  // saved: the sum and the weight
+}
+
 }  // namespace
 
 std::vector<OpCase> norm_cases() {
@@ -80,6 +104,13 @@ std::vector<OpCase> norm_cases() {
       layer_row("layer_norm_no_bias", {2, 3, 8}, false),
       layer_row("layer_norm_odd_width", {3, 37}, true),
       layer_row("layer_norm_many_rows", {70, 5}, true),
+      add_row("add_rms_norm", rms_row("rms_norm", {2, 3, 8})),
+      add_row("add_rms_norm_odd_width", rms_row("rms_norm", {3, 37})),
+      add_row("add_rms_norm_many_rows", rms_row("rms_norm", {70, 5})),
+      add_row("add_layer_norm", layer_row("layer_norm", {2, 3, 8}, true)),
+      add_row("add_layer_norm_no_bias", layer_row("layer_norm", {2, 3, 8}, false)),
+      add_row("add_layer_norm_odd_width", layer_row("layer_norm", {3, 37}, true)),
+      add_row("add_layer_norm_many_rows", layer_row("layer_norm", {70, 5}, true)),
   };
   for (OpCase& row : rows) {
     if (row.inputs[0] == Shape{2, 3, 8}) row.golden = row.name;

@@ -1,9 +1,10 @@
 // rms_norm and layer_norm at their edges: large means, constant and huge rows, buffers to add into,
-// threads.
+// threads; and fused with the residual sum.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "autograd/node.h"
 #include "ops/ops.h"
@@ -34,8 +35,11 @@ Tensor wave(const Shape& shape, DType dtype, double frequency, double mean = 0) 
 Tensor ones(std::int64_t n) { return Tensor::full({n}, 1.0, DType::f32); }
 Tensor zeros(std::int64_t n) { return Tensor::zeros({n}, DType::f32); }
 
+using Tensors = std::vector<Tensor>;
+
 bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && std::memcmp(a.data<float>(), b.data<float>(), a.nbytes()) == 0;
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         (a.numel() == 0 || std::memcmp(a.view().data, b.view().data, a.nbytes()) == 0);
 }
 
 TEST(LayerNorm, MeanFarFromZero) {
@@ -144,6 +148,67 @@ TEST(Norms, SameBitsForOneAndTwoThreads) {
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(same_bits(results[0][i], results[1][i])) << i;
 }
 
+// The fused ops beside the ops they fuse: outputs and gradients, with the sum used on as well.
+TEST(AddNorms, HaveTheBitsOfAddAndNorm) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& shape : {Shape{515, 67}, Shape{2, 3, 256}, Shape{4, 1}, Shape{0, 8}}) {
+      for (const bool layer : {false, true}) {
+        Tensors results[2];
+        for (const bool fused : {false, true}) {
+          const std::int64_t width = shape.back();
+          Tensor x = wave(shape, dtype, 0.8, 3), delta = wave(shape, dtype, 0.5);
+          Tensor weight = wave({width}, dtype, 0.4), bias = wave({width}, dtype, 0.6);
+          for (Tensor* t : {&x, &delta, &weight, &bias}) set_requires_grad(*t);
+          Tensor sum, y;
+          if (fused) {
+            const auto out =
+                layer ? add_layer_norm(x, delta, weight, bias) : add_rms_norm(x, delta, weight);
+            sum = out[0], y = out[1];
+          } else {
+            sum = add(x, delta);
+            y = layer ? layer_norm(sum, weight, bias) : rms_norm(sum, weight);
+          }
+          // As in a block: the branch behind the norm, and the stream that goes on.
+          backward(add(sum, mul(y, wave(shape, dtype, 0.9))), wave(shape, dtype, 0.35));
+          results[fused] = {sum, y, grad(x), grad(delta), grad(weight)};
+          if (layer) results[fused].push_back(grad(bias));
+        }
+        for (std::size_t i = 0; i < results[0].size(); ++i) {
+          EXPECT_TRUE(same_bits(results[0][i], results[1][i])) << dtype << shape << layer << i;
+        }
+      }
+    }
+  }
+}
+
+// A gradient that arrives at one output alone.
+TEST(AddNorms, EitherOutputMayBeUnused) {
+  const Shape shape{3, 8};
+  const Tensor d = wave(shape, DType::f32, 0.35);
+  for (const bool layer : {false, true}) {
+    const auto leaves = [&] {
+      Tensors in{wave(shape, DType::f32, 0.8), wave(shape, DType::f32, 0.5),
+                 wave({8}, DType::f32, 0.4)};
+      for (Tensor& t : in) set_requires_grad(t);
+      return in;
+    };
+    const auto outputs = [&](const Tensors& in) {
+      return layer ? add_layer_norm(in[0], in[1], in[2], {}) : add_rms_norm(in[0], in[1], in[2]);
+    };
+    const Tensors of_sum = leaves();
+    backward(outputs(of_sum)[0], d);
+    EXPECT_TRUE(same_bits(grad(of_sum[0]), d));
+    EXPECT_TRUE(same_bits(grad(of_sum[1]), d));
+    EXPECT_FALSE(grad(of_sum[2]).defined());
+
+    const Tensors of_norm = leaves(), apart = leaves();
+    backward(outputs(of_norm)[1], d);
+    const Tensor sum = add(apart[0], apart[1]);
+    backward(layer ? layer_norm(sum, apart[2], {}) : rms_norm(sum, apart[2]), d);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(grad(of_norm[i]), grad(apart[i]))) << i;
+  }
+}
+
 TEST(Norms, ErrorsNameTheShapes) {
   const Tensor x = zeros(6).reshape_view({2, 3});
   const auto message = [](auto&& f) {
@@ -158,6 +223,11 @@ TEST(Norms, ErrorsNameTheShapes) {
             "rms_norm: weight is [5], expected [3], the last size of x [2, 3]");
   EXPECT_EQ(message([&] { layer_norm(x, ones(3), ones(2)); }),
             "layer_norm: bias is [2], expected [3], the last size of x [2, 3]");
+  EXPECT_EQ(
+      message([&] { add_layer_norm(x, ones(3), ones(3), ones(3)); }),
+      "add_layer_norm: delta is [3], expected [2, 3], the shape of x; nothing broadcasts here");
+  EXPECT_EQ(message([&] { add_rms_norm(x, x, ones(5)); }),
+            "add_rms_norm: weight is [5], expected [3], the last size of x [2, 3]");
   EXPECT_EQ(message([&] { rms_norm(x, ones(3), -1); }), "rms_norm: eps is -1, expected 0 or more");
 }
 
