@@ -22,8 +22,7 @@ struct LaunchCount {
   std::string kernel;  // "softmax_rows_kernel"
   std::uint64_t launches = 0;
   // Of the views that the op handed to its kernels, each counted once per call, under the first
-  // kernel of the call. What a kernel reads twice, or keeps in views inside other structs, is not
-  // in it.
+  // kernel of the call. What a kernel reads twice is not in it.
   std::uint64_t bytes = 0;
 };
 
@@ -62,6 +61,8 @@ std::uint64_t viewed_bytes(const T& x) {
       if (x.strides[d] != 0 || x.shape[d] == 0) bytes *= static_cast<std::uint64_t>(x.shape[d]);
     }
     return bytes;
+  } else if constexpr (requires { x.view_bytes(); }) {
+    return x.view_bytes();  // of a struct that holds views
   } else {
     return 0;
   }

@@ -39,12 +39,22 @@ struct AdamWScalars {
   double v_scale;    // 1 / sqrt(1 - beta2^t)
 };
 
+template <class Piece>
+std::uint64_t bytes_of_pieces(DType dtype, std::span<const Piece> pieces) {
+  std::uint64_t elements = 0;
+  for (const Piece& piece : pieces) elements += static_cast<std::uint64_t>(piece.size);
+  return elements * size_of(dtype);
+}
+
 struct AdamWCall {
   DType dtype;
   std::span<const AdamWPiece> pieces;
   AdamWScalars scalars;
   ConstView step;  // the numbers of the step
   View table;      // bytes, scratch: scalars and pieces where a GPU can read them
+
+  // Weight, gradient and both moments.
+  std::uint64_t view_bytes() const { return 4 * bytes_of_pieces(dtype, pieces); }
 };
 inline std::int64_t adamw_table_bytes(std::size_t pieces) {
   return static_cast<std::int64_t>(sizeof(AdamWScalars) + pieces * sizeof(AdamWPiece));
@@ -66,6 +76,8 @@ struct NormCall {
   View step;        // the numbers of the step; reads the loss, writes all others
   View sums;        // f64 [pieces], scratch: sum of squares of each piece
   View table;       // bytes, scratch: pieces and first where a GPU can read them
+
+  std::uint64_t view_bytes() const { return bytes_of_pieces(dtype, pieces); }
 };
 inline std::int64_t norm_table_bytes(std::size_t pieces, std::size_t tensors) {
   return static_cast<std::int64_t>(pieces * sizeof(ValuePiece) +

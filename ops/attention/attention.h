@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "runtime/launch_count.h"
 #include "runtime/view.h"
 
 namespace duet {
@@ -26,6 +27,10 @@ struct AttentionInputs {
   // One unit of work is one key/value head of one sequence: it owns its outputs and gradients, so
   // results do not depend on the thread count.
   std::int64_t units() const { return batch() * kv_heads(); }
+
+  std::uint64_t view_bytes() const {
+    return viewed_bytes(q) + viewed_bytes(k) + viewed_bytes(v) + viewed_bytes(first_visible);
+  }
 
   // Query i of sequence b sees the keys [first_key, last_key), none if that is empty.
   std::int64_t first_key(std::int64_t b, std::int64_t i) const {
@@ -60,6 +65,10 @@ AttentionWorkspace attention_workspace(const AttentionInputs& in);
 // Gradients to fill, contiguous; one without data is not wanted.
 struct AttentionGrads {
   View dq, dk, dv;
+
+  std::uint64_t view_bytes() const {
+    return viewed_bytes(dq) + viewed_bytes(dk) + viewed_bytes(dv);
+  }
 };
 
 // lse [B, Hq, Tq]: log sum exp of each row of scores. workspace [threads, elements].

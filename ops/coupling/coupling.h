@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "ops/weight_gradient.h"
+#include "runtime/launch_count.h"
 #include "runtime/view.h"
 
 namespace duet {
@@ -130,6 +131,11 @@ struct CouplingCudaLayout {
 struct CouplingKernels {
   struct Inputs {
     ConstView q, k, w1, w2, dt;
+
+    std::uint64_t view_bytes() const {
+      return viewed_bytes(q) + viewed_bytes(k) + viewed_bytes(w1) + viewed_bytes(w2) +
+             viewed_bytes(dt);
+    }
   };
   void (*forward)(const CouplingSizes& sizes, const Inputs& in, View q_out, View k_out,
                   View workspace, std::int64_t threads);
@@ -138,6 +144,11 @@ struct CouplingKernels {
     ConstView q_out, k_out;  // given; null data: zero
     View q, k, w1, w2, dt;   // wanted; null data: not asked for
     bool add_w1, add_w2, add_dt;
+
+    std::uint64_t view_bytes() const {
+      return viewed_bytes(q_out) + viewed_bytes(k_out) + viewed_bytes(q) + viewed_bytes(k) +
+             viewed_bytes(w1) + viewed_bytes(w2) + viewed_bytes(dt);
+    }
   };
   void (*backward)(const CouplingSizes& sizes, const Inputs& in, const Gradients& gradients,
                    View workspace, std::int64_t threads);

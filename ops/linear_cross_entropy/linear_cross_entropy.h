@@ -20,6 +20,16 @@ struct LinearCrossEntropyCall {
   View loss;     // []
   View dx;       // [N, C], d(loss)/dx; null data: not wanted
   View dweight;  // [V, C], d(loss)/dweight; null data: not wanted
+
+  // All N rows of logits pass through the scratch.
+  std::uint64_t view_bytes() const {
+    const std::int64_t chunk = logits.shape[0];
+    const auto chunks =
+        static_cast<std::uint64_t>(chunk > 0 ? (x.shape[0] + chunk - 1) / chunk : 0);
+    return viewed_bytes(x) + viewed_bytes(weight) + viewed_bytes(targets) + viewed_bytes(losses) +
+           viewed_bytes(loss) + viewed_bytes(dx) + viewed_bytes(dweight) +
+           chunks * viewed_bytes(logits);
+  }
 };
 
 struct LinearCrossEntropyKernels {
