@@ -71,6 +71,13 @@ __device__ __forceinline__ Scales<kWidth> scales_of(const Net& net, const Fragme
   return {y[0], y[1]};
 }
 
+template <int kWidth>
+__device__ __forceinline__ void swap(Fragment<kWidth>& x, Fragment<kWidth>& y) {
+  const Fragment<kWidth> old = x;
+  x = y;
+  y = old;
+}
+
 // y = y exp(s) + t
 template <int kWidth>
 __device__ __forceinline__ void scale_and_shift(Fragment<kWidth>& y, const Scales<kWidth>& by) {
@@ -165,84 +172,88 @@ __global__ void __launch_bounds__(kThreads, 2)
   WeightSums<kWidth, 1> key_sums(matrices, task.padded_hidden, part);
   WeightSums<kWidth, 1> query_sums(matrices, task.padded_hidden, query_part);
 
-  // gx += the way back through a half's net, from gs and gt.
-  const auto net_backward = [&](const TokenTile& tile, int half, const F& x, const F(&gy)[2],
-                                F& gx) {
+  // With `from` the half of the pair that moves `to` in a half-step, `to` as it is before that, s
+  // of the half-step, and gs and gt:
+  //   g_from += the way back through the net      g_to = gt exp(s)
+  // `to` and s wait in shared memory meanwhile, in tiles that the weights' gradients want later.
+  const auto half_step_backward = [&](int half, int count, const F& from, F& to, const F& s,
+                                      F(&gy)[2], F& g_from, F& g_to) {
+    put_wide(to, wide);
+    put_wide(s, wide + F::kTokens * kWidth);
     F none = {};
-    NetMath<kWidth>::backward(halves.net(half), x, gy, 1.0F, tile.count, g, a, gx, 0.0F, none);
+    NetMath<kWidth>::backward(halves.net(half), from, gy, 1.0F, count, g, a, g_from, 0.0F, none);
+    to = get_wide<kWidth>(wide);
+    g_to = gy[1];
+    g_to.each([](float& given, float exponent) { given *= expf(exponent); },
+              get_wide<kWidth>(wide + F::kTokens * kWidth));
     if (!weights) return;
-    put_wide(x, wide);
+    put_wide(from, wide);
     put_wide(gy[0], wide + F::kTokens * kWidth);
     put_wide(gy[1], wide + 2 * F::kTokens * kWidth);
     __syncthreads();
-    (half == 0 ? key_sums : query_sums).add({g, a, wide}, tile.count);
+    if (half == 0) {
+      key_sums.add({g, a, wide}, count);
+    } else {
+      query_sums.add({g, a, wide}, count);
+    }
     __syncthreads();
   };
 
   const unsigned tiles = task.work.tiles(F::kTokens);
   for (unsigned index = task.work.block(); index < tiles; index += task.work.blocks) {
     const TokenTile tile = task.work.tile(index, F::kTokens);
-    F x = {}, k = {};
-    F gx = load_group<kWidth>(gradients.q_out, tile, task.group, 1.0F);
-    F gk = load<kWidth>(gradients.k_out, tile, tile.head);
+    F from = {}, to = {};
+    F g_to = load_group<kWidth>(gradients.q_out, tile, task.group, 1.0F);
+    F g_from = load<kWidth>(gradients.k_out, tile, tile.head);
     if (grouped) {
       F one;
       one.each([](float& e) { e = 1; });
       put_wide(one, scale);
     }
-    for (int i = task.steps - 1; i >= 0; --i) {
-      const bool last = i == task.steps - 1;
-      if (!task.run_back || last) {
-        x = load_group<kWidth>(task.q, tile, task.group, share);
-        k = load<kWidth>(task.k, tile, tile.head);
-        if (last && grouped) {
-          put_wide(spread_of_group(task.q, gradients.q_out, tile, task.group, x), spread);
+    // Half-steps, last first: an even one moves the key by the mean query, an odd one the mean
+    // query by the key. From one to the next `from` and `to` change places.
+    const int last = 2 * task.steps - 1;
+    for (int i = last; i >= 0; --i) {
+      const int half = i % 2;
+      int j = i;  // the half-step before which `from` and `to` are known
+      if (task.run_back ? i == last : half == 1) {
+        to = load_group<kWidth>(task.q, tile, task.group, share);
+        from = load<kWidth>(task.k, tile, tile.head);
+        if (i == last && grouped) {
+          put_wide(spread_of_group(task.q, gradients.q_out, tile, task.group, to), spread);
         }
-      }
-      if (!task.run_back) {
-        for (int j = 0; j < i; ++j) {
-          scale_and_shift(k, scales_of(halves.net(0), x, a));
-          const Scales<kWidth> by = scales_of(halves.net(1), k, a);
-          scale_and_shift(x, by);
-          if (last && grouped) multiply<kWidth>(spread, by.s);
+        if (!task.run_back) {
+          swap(from, to);
+          j = 0;
         }
-        put_wide(k, k_before);
-        scale_and_shift(k, scales_of(halves.net(0), x, a));
+      } else if (!task.run_back) {
+        to = get_wide<kWidth>(k_before);
       }
-
-      // k is now the key between the half-steps, x the mean query before (or, run back, after)
-      // them.
-      {
-        const Scales<kWidth> by = scales_of(halves.net(1), k, a);
-        if (task.run_back) {
-          x.each([](float& y, float s, float t) { y = (y - t) / expf(s); }, by.s, by.t);
-        } else if (last && grouped) {
-          multiply<kWidth>(spread, by.s);
-        }
-        F gy[2] = {{}, gx};
-        if (grouped) gy[0] = get_wide<kWidth>(spread);
-        gy[0].each([](float& gs, float s, float before,
-                      float given) { gs = (gs + given * before * expf(s)) * (1.0F - s * s); },
-                   by.s, x, gx);
-        net_backward(tile, 1, k, gy, gk);
-        gx.each([](float& given, float s) { given *= expf(s); }, by.s);
-        if (grouped) multiply<kWidth>(scale, by.s);
+      Scales<kWidth> by;
+      for (;; ++j) {
+        by = scales_of(halves.net(j % 2), from, a);
+        if (!task.run_back && i == last && j % 2 == 1 && grouped) multiply<kWidth>(spread, by.s);
+        if (j == i) break;
+        if (j == i - 1) put_wide(to, k_before);
+        scale_and_shift(to, by);
+        swap(from, to);
       }
-      {
-        const Scales<kWidth> by = scales_of(halves.net(0), x, a);
-        if (task.run_back) {
-          k.each([](float& y, float s, float t) { y = (y - t) / expf(s); }, by.s, by.t);
-        } else {
-          k = get_wide<kWidth>(k_before);
-        }
-        F gy[2] = {k, gk};
-        gy[0].each(
-            [](float& gs, float s, float given) { gs = gs * given * expf(s) * (1.0F - s * s); },
-            by.s, gk);
-        net_backward(tile, 0, x, gy, gx);
-        gk.each([](float& given, float s) { given *= expf(s); }, by.s);
+      if (task.run_back) {
+        to.each([](float& y, float s, float t) { y = (y - t) / expf(s); }, by.s, by.t);
       }
+      F gy[2] = {{}, g_to};
+      if (half == 1 && grouped) {
+        gy[0] = get_wide<kWidth>(spread);
+        multiply<kWidth>(scale, by.s);
+      }
+      gy[0].each([](float& gs, float s, float before,
+                    float given) { gs = (gs + given * before * expf(s)) * (1.0F - s * s); },
+                 by.s, to, g_to);
+      half_step_backward(half, tile.count, from, to, by.s, gy, g_from, g_to);
+      swap(from, to);
+      swap(g_from, g_to);
     }
+    const F &gx = g_to, &gk = g_from;
     store(gk, gradients.k, tile, tile.head);
     if (task.group == 1) {
       store(gx, gradients.q, tile, tile.head);
