@@ -18,6 +18,9 @@ CheckpointModel open_model(const std::string& path, std::int64_t threads,
   if (threads > 0) set_num_threads(static_cast<int>(threads));
   const DeviceChoice choice = choose_device(device);
   Notices notices;
+  if (kCudaBuild && device == "auto" && choice.device == kCpu) {
+    notices.on_notice("device: cpu: " + choice.reason);
+  }
   CheckpointReader checkpoint = CheckpointReader::open(path, notices);
   std::unique_ptr<Tokenizer> tokenizer = checkpoint.tokenizer();
   Transformer model(checkpoint.model_config(), DType::f32, choice.device);

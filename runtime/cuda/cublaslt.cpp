@@ -10,12 +10,11 @@
 #include "runtime/cuda/stream.h"
 #include "runtime/error.h"
 #include "runtime/launch_count.h"
-#include "runtime/tensor.h"
 
 namespace duet::cuda {
 namespace {
 
-constexpr std::int64_t kWorkspace = std::int64_t{32} << 20;  // what NVIDIA advises for sm_90
+constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA advises for sm_90
 constexpr std::size_t kMaxPlans = 1024;
 // cublasLt counts batches in int, and the grids of its kernels end before that.
 constexpr std::int64_t kMaxBatch = 1 << 15;
@@ -159,12 +158,21 @@ cublasLtHandle_t handle_for(const Product& p) {
 
 // One for the process, because products run one after another. Never given back.
 void* workspace() {
-  static Tensor& bytes = *[] {
-    const MemoryScope root(ScopeId{0});
-    const MemoryScope scope("cublaslt");
-    return std::make_unique<Tensor>(Tensor::empty({kWorkspace}, DType::u8, kCuda)).release();
+  static void* const bytes = [] {
+    void* made = nullptr;
+    if (cudaMalloc(&made, kWorkspace) != cudaSuccess) {
+      cudaGetLastError();  // told below
+      std::size_t free = 0, total = 0;
+      cudaMemGetInfo(&free, &total);
+      throw Error(ErrorKind::memory, concat("cuda: the work space of cublasLt does not fit: got ",
+                                            free >> 10, " KiB free of the GPU's ", total >> 10,
+                                            " KiB, expected ", kWorkspace >> 10,
+                                            " KiB; end other programs on this GPU (nvidia-smi "
+                                            "lists them), or run with --device cpu"));
+    }
+    return made;
   }();
-  return bytes.mutable_view().data;
+  return bytes;
 }
 
 struct Plan {
@@ -236,11 +244,10 @@ void run(const Product& p) {
   if (p.options.bias != nullptr) plan.set_bias(p);
   const float alpha = 1;
   const float beta = p.options.accumulate ? 1 : 0;
-  check_lt(
-      lt().matmul(handle, plan.matmul.get(), &alpha, p.a_data, plan.a.get(), p.b_data, plan.b.get(),
-                  &beta, p.c_data, plan.c.get(), p.c_data, plan.c.get(), &plan.algorithm,
-                  workspace(), static_cast<std::size_t>(kWorkspace), stream()),
-      p, "multiplying");
+  check_lt(lt().matmul(handle, plan.matmul.get(), &alpha, p.a_data, plan.a.get(), p.b_data,
+                       plan.b.get(), &beta, p.c_data, plan.c.get(), p.c_data, plan.c.get(),
+                       &plan.algorithm, workspace(), kWorkspace, stream()),
+           p, "multiplying");
   count_launch("cublaslt_gemm");
 }
 
@@ -262,6 +269,11 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmOptio
     p.c_data = c.as<float>() + first * p.c.batch_step;
     run(p);
   }
+}
+
+void take_workspace() {
+  stream();  // says what is missing
+  workspace();
 }
 
 }  // namespace duet::cuda

@@ -19,7 +19,11 @@ struct GemmOptions {
 // batch stride 0 broadcasts. Sums are in f32 (no TF32) and the same in every run. Requires: f32, no
 // size is 0, c has last stride 1, a and b are gemm operands (is_gemm_operand in
 // runtime/cpu/onednn.h: one of the last two strides is 1 and the other does not overlap).
-// The first call takes 32 MiB of workspace from the allocator, scope "cublaslt".
 void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmOptions& options = {});
+
+// Takes the 32 MiB in which cublasLt works, unless they are taken. They are the library's, as what
+// oneDNN takes on the cpu, and in no allocator: a plan, which runs no product, equals the run.
+// Throws Error(memory).
+void take_workspace();
 
 }  // namespace duet::cuda

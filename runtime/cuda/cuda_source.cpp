@@ -1,5 +1,6 @@
 #include "runtime/cuda/cuda_source.h"
 
+#include "runtime/cuda/cublaslt.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/cuda_status.h"
 #include "runtime/device_source.h"
@@ -17,7 +18,8 @@ void forget_error() noexcept { cudaGetLastError(); }
 
 }  // namespace
 
-CudaSource::CudaSource() { cuda::stream(); }
+// The work space of products goes first: what is free afterwards is free for tensors.
+CudaSource::CudaSource() { cuda::take_workspace(); }
 
 void* CudaSource::allocate(std::size_t bytes) noexcept {
   void* data = nullptr;

@@ -36,7 +36,7 @@ std::string what_is_missing(CudaStatus& s) {
                   ", expected one for CUDA ", version_text(s.runtime));
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && s.devices == 0)) {
-    return "the driver sees no GPU: got 0, expected 1 or more (CUDA_VISIBLE_DEVICES hides some)";
+    return "the driver sees no GPU: got 0, expected 1 or more (CUDA_VISIBLE_DEVICES may hide some)";
   }
   if (status != cudaSuccess) return concat("looking for GPUs: ", words(status));
   cudaDeviceProp properties{};

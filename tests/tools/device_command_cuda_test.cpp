@@ -119,6 +119,11 @@ TEST_P(NoUsableGpu, CudaIsRefusedAutoFallsBackAndTheCpuNeverAsks) {
       << automatic.out;
   EXPECT_TRUE(has(automatic.out, "| device       cpu (auto: no usable GPU: ")) << automatic.out;
 
+  const Ended generated = duet(
+      {"generate", "--checkpoint", "auto", "--prompt", "Line ", "--max_new_tokens", "1"}, options);
+  EXPECT_EQ(generated.code, 0) << generated.err;
+  EXPECT_TRUE(has(generated.err, "note: device: cpu: auto: no usable GPU: ")) << generated.err;
+
   const Ended doctor = duet({"doctor"}, options);
   EXPECT_EQ(doctor.code, 0) << doctor.err;
   EXPECT_TRUE(has(doctor.out, "device     cpu (auto: no usable GPU: ")) << doctor.out;
@@ -141,6 +146,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Missing{
                         "no_cublaslt", {"DUET_CUBLASLT=/nowhere/libcublasLt.so"}, {"cublasLt"}}),
     [](const auto& of) { return of.param.name; });
+
+TEST_F(DeviceCommand, NamesTheWorkSpaceOfProductsWhereItDoesNotFit) {
+  const Ended train = duet(short_training("cuda", "run"), {"", {}, {"DUET_SIM_MEMORY=3000000"}});
+  EXPECT_EQ(train.code, 3) << train.out << train.err;
+  EXPECT_TRUE(has(train.err, "the work space of cublasLt does not fit: got 2929 KiB free"))
+      << train.err;
+  EXPECT_FALSE(fs::exists(directory_ / "run"));
+}
 #endif
 
 }  // namespace
