@@ -62,7 +62,7 @@ Tensor clone(const Tensor& x) {
 Tensor contiguous_copy(const Tensor& x) { return x.is_contiguous() ? x : clone(x); }
 
 Tensor to_device(const Tensor& x, Device device) {
-  const Tensor whole = contiguous_copy(x).detach();
+  Tensor whole = contiguous_copy(x).detach();
   if (x.device() == device) return whole;
   Tensor out = Tensor::empty(x.shape(), x.dtype(), device);
   copy_between_devices(out, whole);

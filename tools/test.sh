@@ -42,7 +42,7 @@ case "$label" in
     select=(-L sim)
     if [ "$label" != sim ]; then
       target=${DUET_SANITIZED:-sim_cuda_tests}
-      select=(-L sim -E 'cuda_build|gpu_check')
+      select=(-L sim -E 'cuda_build|gpu_check|lint')
       options=(-DDUET_SANITIZE=address)
     fi
     [ "$label" != tsan ] || options=(-DDUET_SANITIZE=thread -DCMAKE_CXX_COMPILER=clang++

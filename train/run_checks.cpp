@@ -134,27 +134,27 @@ std::optional<std::uint64_t> memory_limit_of(const RunConfig& config) {
 }
 
 std::uint64_t check_memory(const char* command, const RunConfig& run) {
-  auto [limit, name] = room_of(training_device(run.device));
-  if (const auto given = memory_limit_of(run); given && *given <= limit) {
-    limit = *given;
-    name = "memory_limit";
+  Room room = room_of(training_device(run.device));
+  if (const auto given = memory_limit_of(run); given && *given <= room.bytes) {
+    room = {*given, "memory_limit"};
   }
   const auto refuse = [&](std::uint64_t bytes, const char* what, const std::string& advice) {
-    throw Error(ErrorKind::memory,
-                concat(command, ": the run does not fit: got ", format_bytes(bytes), what,
-                       ", expected at most ", format_bytes(limit), ": ", name, ";\n  ", advice));
+    throw Error(
+        ErrorKind::memory,
+        concat(command, ": the run does not fit: got ", format_bytes(bytes), what,
+               ", expected at most ", format_bytes(room.bytes), ": ", room.name, ";\n  ", advice));
   };
   // Cheap, and enough for what is far too large.
   Transformer model(run.model, DType::f32, kMeta);
   constexpr std::uint64_t kBytesPerParameter = 4 * sizeof(float);
   const std::uint64_t state =
       static_cast<std::uint64_t>(count_parameters(model)) * kBytesPerParameter;
-  if (state > limit) {
+  if (state > room.bytes) {
     refuse(state, " for weights, gradients and moments alone",
            "use a smaller model (n_layer, n_embd)");
   }
   const std::uint64_t peak = plan_memory(run).peak();
-  if (peak > limit) refuse(peak, " planned at peak", fit_advice(fit(run, limit)));
+  if (peak > room.bytes) refuse(peak, " planned at peak", fit_advice(fit(run, room.bytes)));
   return peak;
 }
 

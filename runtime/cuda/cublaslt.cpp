@@ -147,7 +147,7 @@ Owned<cublasLtMatrixLayout_t> layout_of(const Stored& s, const Product& p) {
 
 // Made at the first product, of any number of threads that launch there is one.
 cublasLtHandle_t handle_for(const Product& p) {
-  static const cublasLtHandle_t handle = [&] {
+  static cublasLtHandle_t handle = [&] {
     stream();  // says what is missing
     cublasLtHandle_t made = nullptr;
     check_lt(lt().create(&made), p, "starting for");
@@ -239,7 +239,7 @@ Plan& plan_for(const Product& p) {
 }
 
 void run(const Product& p) {
-  const cublasLtHandle_t handle = handle_for(p);
+  cublasLtHandle_t handle = handle_for(p);
   Plan& plan = plan_for(p);
   if (p.options.bias != nullptr) plan.set_bias(p);
   const float alpha = 1;

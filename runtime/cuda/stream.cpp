@@ -44,7 +44,7 @@ void check_cuda(cudaError_t status, const char* what) {
 }
 
 cudaStream_t stream() {
-  static const cudaStream_t compute = [] {
+  static cudaStream_t compute = [] {
     require_cuda();
     cudaStream_t made = nullptr;
     check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "making a stream");
