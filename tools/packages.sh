@@ -4,8 +4,9 @@
 # libdnnl-dev's CMake file asks for OpenCL, which the package only recommends.
 BUILD_PACKAGES="g++ cmake ninja-build libdnnl-dev ocl-icd-opencl-dev libeigen3-dev libhwy-dev libfmt-dev
   libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev"
-TEST_PACKAGES="libgtest-dev clang-format python3 git"
-LINT_PACKAGES="clang clang-tidy libomp-dev"
+# ccache: the builds with and without CUDA share most objects.
+TEST_PACKAGES="libgtest-dev clang-format python3 git ccache"
+LINT_PACKAGES="clang clang-tidy libclang-rt-dev libomp-dev"
 
 need_packages() {
   missing=""
