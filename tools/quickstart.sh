@@ -11,7 +11,7 @@ echo "== 1/4 packages"
 need_packages $BUILD_PACKAGES
 
 echo "== 2/4 build (several minutes the first time, on two cores)"
-[ -f build/CMakeCache.txt ] || cmake -S . -B build -G Ninja -DDUET_TESTS=OFF >/dev/null
+[ -f build/CMakeCache.txt ] || cmake -S . -B build -G Ninja -DDUET_TESTS=OFF -DDUET_CUDA="${DUET_CUDA:-OFF}" >/dev/null
 cmake --build build --target duet
 
 echo "== 3/4 train: the same model with coupled and with standard attention"
