@@ -55,7 +55,8 @@ CublasLtLibrary open() {
     const char* const words = ::dlerror();
     none.description =
         concat("cublasLt cannot be opened: ", words == nullptr ? name.c_str() : words,
-               " (install cuBLAS of CUDA ", kMajor, ", or name its folder in LD_LIBRARY_PATH)");
+               " (install cuBLAS of CUDA ", kMajor,
+               ", or name its folder in LD_LIBRARY_PATH, or the file in DUET_CUBLASLT)");
     return none;
   }
   return functions_of(library);

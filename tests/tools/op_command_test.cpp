@@ -102,8 +102,7 @@ TEST_F(OpCommandTest, MisuseIsRefused) {
   if (!kCudaBuild) {
     refused({"op", "check", "silu", "--device", "cuda"}, 2,
             "device: this build has no CUDA: got cuda, expected auto or cpu; build with "
-            "-DDUET_CUDA=ON for "
-            "a GPU");
+            "-DDUET_CUDA=ON for a GPU");
   }
   refused({"op", "check", "silu", "--seed", "x"}, 2,
           "--seed: got \"x\", expected an integer in [0, 1000000000]");
