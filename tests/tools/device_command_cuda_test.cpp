@@ -12,8 +12,6 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 class DeviceCommand : public CommandTest {
  protected:
   std::vector<std::string> short_training(const std::string& device, const std::string& out_dir) {
@@ -95,6 +93,8 @@ TEST_F(DeviceCommand, BFloat16IsRefusedWithWhatIsMissing) {
 }
 
 #if DUET_SIM_CUDA
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 struct Missing {
   const char* name;
   std::vector<std::string> environment;
