@@ -111,13 +111,14 @@ void gemm(ConstView a, ConstView b, View c, bool accumulate) {
   batched(a, b, c, accumulate);
 }
 
+ConstView transposed(const ConstView& x) {
+  return {x.data, x.dtype, {x.size(1), x.size(0)}, {x.stride(1), x.stride(0)}};
+}
+
 void linear(ConstView x, ConstView weight, ConstView bias, View y) {
   if (y.numel() == 0) return;
   if (x.size(1) == 0) return constant_rows(y, bias.as<float>());
-  const ConstView wt{weight.data,
-                     weight.dtype,
-                     {weight.size(1), weight.size(0)},
-                     {weight.stride(1), weight.stride(0)}};
+  const ConstView wt = transposed(weight);
   // cublasLt reads a bias in vectors of 16 bytes.
   if (reinterpret_cast<std::uintptr_t>(bias.data) % 16 == 0) {
     return cuda::gemm(x, wt, y, {.accumulate = false, .bias = bias.as<float>()});
@@ -126,8 +127,21 @@ void linear(ConstView x, ConstView weight, ConstView bias, View y) {
   cuda::gemm(x, wt, y, {.accumulate = true});
 }
 
+void weight_gradient(ConstView dy, ConstView x, View dw, View db, bool accumulate_dw,
+                     bool accumulate_db) {
+  const bool both = dw.data != nullptr && db.data != nullptr && dw.numel() > 0 && dy.size(0) > 0;
+  // The sum of dy over rows comes with the product that reads all of dy, but is never added.
+  if (both && !accumulate_db &&
+      cuda::try_gemm(transposed(dy), x, dw,
+                     {.accumulate = accumulate_dw, .row_sums = db.as<float>()})) {
+    return;
+  }
+  if (dw.data != nullptr) gemm(transposed(dy), x, dw, accumulate_dw);
+  if (db.data != nullptr) column_sum(dy, db, accumulate_db);
+}
+
 }  // namespace
 
-const MatmulKernels matmul_cuda{gemm, linear, column_sum};
+const MatmulKernels matmul_cuda{gemm, linear, weight_gradient};
 
 }  // namespace duet

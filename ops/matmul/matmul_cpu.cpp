@@ -57,11 +57,12 @@ ConstView bias_rows(ConstView bias, const View& y) {
   return {bias.data, bias.dtype, y.shape, {0, bias.stride(0)}};
 }
 
+ConstView transposed(const ConstView& x) {
+  return {x.data, x.dtype, {x.size(1), x.size(0)}, {x.stride(1), x.stride(0)}};
+}
+
 void linear(ConstView x, ConstView weight, ConstView bias, View y) {
-  const ConstView wt{weight.data,
-                     weight.dtype,
-                     {weight.size(1), weight.size(0)},
-                     {weight.stride(1), weight.stride(0)}};
+  const ConstView wt = transposed(weight);
   const bool has_bias = bias.data != nullptr;
   const bool empty = y.numel() == 0 || x.size(1) == 0;
   if (has_bias && y.dtype == DType::f32 && !empty) {
@@ -70,6 +71,12 @@ void linear(ConstView x, ConstView weight, ConstView bias, View y) {
   }
   if (has_bias) memory_ops_cpu.copy(bias_rows(bias, y), y);
   gemm_cpu(x, wt, y, has_bias);
+}
+
+void weight_gradient(ConstView dy, ConstView x, View dw, View db, bool accumulate_dw,
+                     bool accumulate_db) {
+  if (dw.data != nullptr) gemm_cpu(transposed(dy), x, dw, accumulate_dw);
+  if (db.data != nullptr) column_sum(dy, db, accumulate_db);
 }
 
 }  // namespace
@@ -88,6 +95,6 @@ void gemm_cpu(ConstView a, ConstView b, View c, bool accumulate) {
   }
 }
 
-extern const MatmulKernels matmul_cpu{gemm_cpu, linear, column_sum};
+extern const MatmulKernels matmul_cpu{gemm_cpu, linear, weight_gradient};
 
 }  // namespace duet

@@ -14,8 +14,10 @@ struct MatmulKernels {
   void (*gemm)(ConstView a, ConstView b, View c, bool accumulate);
   // y = x @ weight^T + bias: [N, In], [Out, In], [Out] -> [N, Out]. Without bias: its data is null.
   void (*linear)(ConstView x, ConstView weight, ConstView bias, View y);
-  // out = or += sum over rows of x: [N, C] -> [C]
-  void (*column_sum)(ConstView x, View out, bool accumulate);
+  // dw = or += dy^T @ x, db = or += the sum of dy over rows: [N, Out], [N, In] -> [Out, In], [Out].
+  // The data of dw or db is null where it is not wanted. dw as c of gemm, db contiguous.
+  void (*weight_gradient)(ConstView dy, ConstView x, View dw, View db, bool accumulate_dw,
+                          bool accumulate_db);
 };
 
 extern const MatmulKernels matmul_cpu;

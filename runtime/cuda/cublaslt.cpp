@@ -46,6 +46,21 @@ Stored stored_of(const ConstView& x) {
   return s;
 }
 
+// What cublasLt does with a product before it writes it.
+std::uint32_t epilogue_of(const GemmOptions& options) {
+  // The row-major a is cublasLt's B, whose sums over k it writes as the gradient of a bias.
+  if (options.row_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADB;
+  if (options.gelu_input != nullptr) {
+    return options.bias != nullptr ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  }
+  return options.bias != nullptr ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// The vector that goes with the epilogue, read or written.
+const float* epilogue_vector(const GemmOptions& options) {
+  return options.row_sums != nullptr ? options.row_sums : options.bias;
+}
+
 // The alignment, in bytes, that every batch of a matrix has: a power of 2 up to 256.
 std::int64_t alignment(const void* data, std::int64_t batch_step) {
   const auto bits = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data)) |
@@ -62,7 +77,7 @@ struct Product {
   GemmOptions options;
 
   // What makes two products the same plan.
-  using Key = std::array<std::int64_t, 20>;
+  using Key = std::array<std::int64_t, 22>;
   Key key() const {
     return {a.rows,
             a.columns,
@@ -79,11 +94,13 @@ struct Product {
             c.lead,
             c.batch_step,
             batch,
-            (options.accumulate ? 1 : 0) + (options.bias != nullptr ? 2 : 0),
+            options.accumulate,
+            epilogue_of(options),
             alignment(a_data, a.batch_step),
             alignment(b_data, b.batch_step),
             alignment(c_data, c.batch_step),
-            alignment(options.bias, 0)};
+            alignment(epilogue_vector(options), 0),
+            alignment(options.gelu_input, 0)};
   }
   std::string shapes() const {  // row-major, for messages
     const Shape left{batch, c.columns, b.transposed ? b.columns : b.rows};
@@ -175,9 +192,12 @@ void* workspace() {
   return bytes;
 }
 
+constexpr const char* kChoosing = "choosing an algorithm for";
+
 struct Plan {
   Owned<cublasLtMatmulDesc_t> matmul;
   Owned<cublasLtMatrixLayout_t> a, b, c;
+  cublasStatus_t chosen = CUBLAS_STATUS_NOT_SUPPORTED;  // or success: there is an algorithm
   cublasLtMatmulAlgo_t algorithm{};
 
   explicit Plan(const Product& p)
@@ -188,16 +208,22 @@ struct Plan {
     const auto operation = [](bool t) -> std::int32_t { return t ? CUBLAS_OP_T : CUBLAS_OP_N; };
     set(lt().set_matmul, matmul.get(), CUBLASLT_MATMUL_DESC_TRANSA, operation(p.a.transposed), p);
     set(lt().set_matmul, matmul.get(), CUBLASLT_MATMUL_DESC_TRANSB, operation(p.b.transposed), p);
-    if (p.options.bias != nullptr) {
-      const std::uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-      set(lt().set_matmul, matmul.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue, p);
-      set_bias(p);
+    set(lt().set_matmul, matmul.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.options), p);
+    if (p.options.gelu_input != nullptr) {  // lies without gaps
+      set(lt().set_matmul, matmul.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.c.rows, p);
     }
+    set_pointers(p);
     choose_algorithm(p);
   }
 
-  void set_bias(const Product& p) {
-    set(lt().set_matmul, matmul.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.options.bias, p);
+  // What the epilogue reads and writes, of this product.
+  void set_pointers(const Product& p) {
+    if (const float* const vector = epilogue_vector(p.options); vector != nullptr) {
+      set(lt().set_matmul, matmul.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector, p);
+    }
+    if (float* const aux = p.options.gelu_input; aux != nullptr) {
+      set(lt().set_matmul, matmul.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux, p);
+    }
   }
 
   void choose_algorithm(const Product& p) {
@@ -220,10 +246,11 @@ struct Plan {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align(p.c_data, p.c));
     cublasLtMatmulHeuristicResult_t best{};
     int found = 0;
-    check_lt(lt().get_heuristic(handle_for(p), matmul.get(), a.get(), b.get(), c.get(), c.get(),
-                                preference.get(), 1, &best, &found),
-             p, "choosing an algorithm for");
-    check_lt(found > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED, p, "choosing an algorithm for");
+    const cublasStatus_t status =
+        lt().get_heuristic(handle_for(p), matmul.get(), a.get(), b.get(), c.get(), c.get(),
+                           preference.get(), 1, &best, &found);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_lt(status, p, kChoosing);
+    if (status == CUBLAS_STATUS_SUCCESS && found > 0) chosen = best.state;
     algorithm = best.algo;
   }
 };
@@ -238,10 +265,9 @@ Plan& plan_for(const Product& p) {
   return plans.emplace(key, Plan(p)).first->second;
 }
 
-void run(const Product& p) {
+void run(const Product& p, Plan& plan) {
   cublasLtHandle_t handle = handle_for(p);
-  Plan& plan = plan_for(p);
-  if (p.options.bias != nullptr) plan.set_bias(p);
+  plan.set_pointers(p);
   const float alpha = 1;
   const float beta = p.options.accumulate ? 1 : 0;
   check_lt(lt().matmul(handle, plan.matmul.get(), &alpha, p.a_data, plan.a.get(), p.b_data,
@@ -251,24 +277,48 @@ void run(const Product& p) {
   count_launch("cublaslt_gemm");
 }
 
-}  // namespace
-
-void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmOptions& options) {
+Product product_of(const ConstView& a, const ConstView& b, const View& c,
+                   const GemmOptions& options) {
   Product p;
+  p.a_data = b.data;
+  p.b_data = a.data;
+  p.c_data = c.data;
   p.a = stored_of(b);
   p.b = stored_of(a);
   p.c = stored_of(c);
   check(!p.c.transposed, ErrorKind::internal, "gemm: c lies in columns: got ", c.shape,
         " with strides ", c.strides, ", expected last stride 1");
   p.options = options;
+  return p;
+}
+
+}  // namespace
+
+void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmOptions& options) {
+  Product p = product_of(a, b, c, options);
   const std::int64_t batches = c.ndim() == 3 ? c.size(0) : 1;
   for (std::int64_t first = 0; first < batches; first += kMaxBatch) {
     p.batch = std::min(kMaxBatch, batches - first);
     p.a_data = b.as<float>() + first * p.a.batch_step;
     p.b_data = a.as<float>() + first * p.b.batch_step;
     p.c_data = c.as<float>() + first * p.c.batch_step;
-    run(p);
+    Plan& plan = plan_for(p);
+    check_lt(plan.chosen, p, kChoosing);
+    run(p, plan);
   }
+}
+
+bool try_gemm(const ConstView& a, const ConstView& b, const View& c, const GemmOptions& options) {
+  const auto whole_vectors = [](const float* data) { return alignment(data, 0) >= 16; };
+  // What cublasLt asks of a matrix that an epilogue writes: 16 bytes, columns 8 elements apart.
+  const bool fits =
+      options.gelu_input == nullptr || (c.size(-1) % 8 == 0 && whole_vectors(options.gelu_input));
+  if (!fits || !whole_vectors(epilogue_vector(options))) return false;
+  const Product p = product_of(a, b, c, options);
+  Plan& plan = plan_for(p);
+  if (plan.chosen != CUBLAS_STATUS_SUCCESS) return false;
+  run(p, plan);
+  return true;
 }
 
 void take_workspace() {

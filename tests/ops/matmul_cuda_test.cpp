@@ -11,6 +11,9 @@
 #include "runtime/memory_ops.h"
 #include "runtime/random.h"
 #include "tests/runtime/gpu.h"
+#if DUET_SIM_CUDA
+#include "tests/sim_cuda/runtime.h"
+#endif
 
 namespace duet::test {
 namespace {
@@ -178,8 +181,9 @@ TEST_F(MatmulCuda, ColumnSum) {
         Tensor x64 = Tensor::empty(shape, DType::f64);
         copy(exact, out.here);
         copy(x64, rows.here);
-        matmul_cpu.column_sum(x64.view(), exact.mutable_view(), accumulate);
-        cuda().column_sum(rows.there.view(), out.there.mutable_view(), accumulate);
+        matmul_cpu.weight_gradient(x64.view(), {}, {}, exact.mutable_view(), false, accumulate);
+        cuda().weight_gradient(rows.there.view(), {}, {}, out.there.mutable_view(), false,
+                               accumulate);
         // Of the size of one rounding per 64 rows; the cpu's own sums are two to three times off.
         const double bound = 5e-7 * std::sqrt(static_cast<double>(shape[0] + 1));
         EXPECT_LT(error_of_sum(exact, to_device(out.there, kCpu)), bound) << shape;
@@ -187,6 +191,68 @@ TEST_F(MatmulCuda, ColumnSum) {
     }
   }
 }
+
+// Of one call of the table on the GPU.
+template <class... Params, class... Args>
+std::uint64_t launches(void (*MatmulKernels::*kernel)(Params...), Args&&... args) {
+  start_counting_launches();
+  matmul_kernels.launch(kCuda, kernel, std::forward<Args>(args)...);
+  std::uint64_t sum = 0;
+  for (const LaunchCount& count : stop_counting_launches()) sum += count.launches;
+  return sum;
+}
+
+// dw and db on the GPU against the cpu's; the launches that they took.
+std::uint64_t expect_weight_gradient(const Operand& dy, const Operand& x, Operand& dw, Operand& db,
+                                     bool accumulate_dw, bool accumulate_db) {
+  matmul_cpu.weight_gradient(dy.here.view(), x.here.view(), dw.here.mutable_view(),
+                             db.here.mutable_view(), accumulate_dw, accumulate_db);
+  const std::uint64_t count =
+      launches(&MatmulKernels::weight_gradient, dy.there.view(), x.there.view(),
+               dw.there.mutable_view(), db.there.mutable_view(), accumulate_dw, accumulate_db);
+  EXPECT_LT(largest_difference(dw.here, dw.there), 3e-5) << dy.here.shape() << x.here.shape();
+  EXPECT_LT(largest_difference(db.here, db.there), 3e-5) << dy.here.shape() << x.here.shape();
+  return count;
+}
+
+TEST_F(MatmulCuda, TheBiasGradientComesWithTheWeights) {
+  for (const Shape& noi : {Shape{6, 4, 5}, {1, 1, 1}, {70, 40, 24}, {17, 13, 9}, {5, 1, 3}}) {
+    const Operand dy({noi[0], noi[1]}, 1), x({noi[0], noi[2]}, 2);
+    for (const bool accumulate_dw : {false, true}) {
+      for (const bool accumulate_db : {false, true}) {
+        Operand dw({noi[1], noi[2]}, 3), db({noi[1]}, 4);
+        EXPECT_EQ(expect_weight_gradient(dy, x, dw, db, accumulate_dw, accumulate_db),
+                  accumulate_db ? 2U : 1U);
+      }
+    }
+    const Operand dyt = Operand({noi[1], noi[0]}, 5).transposed();  // its columns lie together
+    const Operand wide({noi[1], noi[2] + 3}, 6), long_db({noi[1] + 1}, 7);
+    Operand inside = wide.viewed([&](const Tensor& t) { return t.slice_view(1, 2, noi[2] + 2); });
+    Operand db({noi[1]}, 8);
+    EXPECT_EQ(expect_weight_gradient(dyt, x, inside, db, false, false), 1U);
+    EXPECT_LT(largest_difference(wide.here, wide.there), 3e-5);  // and nothing outside it
+    // cublasLt reads and writes vectors of a bias, so that it cannot begin anywhere.
+    Operand odd = long_db.viewed([&](const Tensor& t) { return t.slice_view(0, 1, noi[1] + 1); });
+    Operand dw({noi[1], noi[2]}, 9);
+    EXPECT_EQ(expect_weight_gradient(dy, x, dw, odd, false, false), 2U);
+  }
+  for (const Shape& noi : {Shape{0, 4, 5}, {6, 0, 5}, {6, 4, 0}}) {
+    const Operand dy({noi[0], noi[1]}, 1), x({noi[0], noi[2]}, 2);
+    Operand dw({noi[1], noi[2]}, 3), db({noi[1]}, 4);
+    expect_weight_gradient(dy, x, dw, db, false, false);
+  }
+}
+
+#if DUET_SIM_CUDA
+// Shapes of no other test: what cublasLt offers is asked once per shape.
+TEST_F(MatmulCuda, DoesWithoutEpiloguesThatCublasLtDoesNotOffer) {
+  sim::runtime_options().no_epilogues = 32 | 512;
+  const Operand dy({9, 12}, 1), x({9, 14}, 2);
+  Operand dw({12, 14}, 3), db({12}, 4);
+  EXPECT_EQ(expect_weight_gradient(dy, x, dw, db, true, false), 2U);
+  sim::runtime_options().no_epilogues = 0;
+}
+#endif
 
 TEST_F(MatmulCuda, CountsLaunchesAndBytes) {
   const Operand a({8, 8}, 1), b({8, 8}, 2);

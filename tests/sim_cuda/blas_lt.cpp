@@ -11,6 +11,7 @@
 #include "tests/sim_cuda/blas_gemm.h"
 #include "tests/sim_cuda/engine.h"
 #include "tests/sim_cuda/memory.h"
+#include "tests/sim_cuda/runtime.h"
 #include "tests/sim_cuda/streams.h"
 
 namespace sim::blas_lt {
@@ -236,6 +237,10 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(
   const Preference& wish = preference(preference_);
   if (requested < 1) return CUBLAS_STATUS_INVALID_VALUE;
   check_problem(problem);
+  *returned = 0;
+  if ((problem.op.epilogue & sim::runtime_options().no_epilogues) != 0) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   Algorithm algorithm;
   std::copy_n(wish.alignment, 4, algorithm.alignment);
   algorithm.bias_alignment = alignment_of(problem.op.bias);

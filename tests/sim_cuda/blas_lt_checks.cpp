@@ -25,6 +25,7 @@ bool uses_bias(std::uint32_t epilogue) {
 bool writes_bias(std::uint32_t epilogue) {
   return uses_bias(epilogue) && !has(epilogue, CUBLASLT_EPILOGUE_BIAS);
 }
+bool writes_aux(std::uint32_t epilogue) { return has(epilogue, CUBLASLT_EPILOGUE_GELU_AUX); }
 bool uses_aux(std::uint32_t epilogue) {
   return has(epilogue, CUBLASLT_EPILOGUE_GELU_AUX) || has(epilogue, CUBLASLT_EPILOGUE_DGELU);
 }
@@ -270,16 +271,21 @@ void check_pointers(const Problem& p, const Pointers& at, const Algorithm* algor
   const Range workspace = check_workspace(at, chosen.workspace);
   for (const Range& other : {a, b, d}) check_apart(workspace, other);
   const auto batches = static_cast<std::uint64_t>(p.d.batch - 1);
+  Range bias{"the bias", 0, 0};
   if (uses_bias(p.op.epilogue)) {
     if (p.op.bias == nullptr) {
       fail("cublasLtMatmul: epilogue %u without a bias pointer", p.op.epilogue);
     }
     const auto elements = batches * static_cast<std::uint64_t>(p.op.bias_stride) +
                           static_cast<std::uint64_t>(bias_length(p));
-    const Range bias = require(p.op.bias, elements * element, "cublasLtMatmul: bias", "the bias");
+    bias = require(p.op.bias, elements * element, "cublasLtMatmul: bias", "the bias");
     check_aligned(p.op.bias, chosen.bias_alignment, element, "the bias");
     check_apart(d, bias);
     check_apart(workspace, bias);
+    if (writes_bias(p.op.epilogue)) {
+      check_apart(bias, a);
+      check_apart(bias, b);
+    }
   }
   if (uses_aux(p.op.epilogue)) {
     if (p.op.aux == nullptr) {
@@ -288,9 +294,15 @@ void check_pointers(const Problem& p, const Pointers& at, const Algorithm* algor
     const auto elements = batches * static_cast<std::uint64_t>(p.op.aux_stride) +
                           static_cast<std::uint64_t>(p.op.aux_ld * (p.n() - 1) + p.m());
     const Range aux = require(p.op.aux, elements * element, "cublasLtMatmul: aux", "aux");
-    check_aligned(p.op.aux, chosen.aux_alignment, element, "aux");
+    constexpr std::uint32_t kWholeVector = 16;  // bytes that a thread loads or stores at once
+    check_aligned(p.op.aux, std::max(chosen.aux_alignment, kWholeVector), element, "aux");
     check_apart(d, aux);
     check_apart(workspace, aux);
+    if (writes_aux(p.op.epilogue) || writes_bias(p.op.epilogue)) check_apart(aux, bias);
+    if (writes_aux(p.op.epilogue)) {
+      check_apart(aux, a);
+      check_apart(aux, b);
+    }
   }
 }
 

@@ -363,6 +363,13 @@ TEST(SimCublasLt, TakesBf16) {
   EXPECT_EQ(d.values(), std::vector<float>(64, 8));
 }
 
+// Memory that nobody gives back, of a process that ends.
+float* device_floats(std::size_t n) {
+  void* data = nullptr;
+  succeed(cudaMalloc(&data, n * sizeof(float)));
+  return static_cast<float*>(data);
+}
+
 // Runs a changed example in a process of its own, on operands of exactly the example's sizes.
 void expect_misuse(const std::function<void(Product&)>& change, const std::string& words,
                    std::size_t shift = 0) {
@@ -418,6 +425,30 @@ TEST(SimCublasLtFinds, WrongEpilogues) {
         p.aux_ld = 16;
       },
       "without an aux pointer");
+  const auto expect_aux = [](std::int64_t ld, std::size_t floats, std::size_t shift,
+                             const std::string& words) {
+    const auto change = [&](Product& p) {
+      p.epilogue = CUBLASLT_EPILOGUE_GELU_AUX;
+      p.aux_ld = ld;
+      p.aux = device_floats(floats) + shift;
+    };
+    expect_misuse(change, words);
+  };
+  expect_aux(20, 20 * kN, 0, "aux has leading dimension 20 .* multiples of 8");
+  expect_aux(8, 16 * kN, 0, "aux has leading dimension 8 .* at least the 13 rows");
+  expect_aux(16, 16 * kN, 1, "misaligned: aux at .* is not a multiple of 16 bytes");
+  expect_aux(16, 16 * (kN - 1) + kM - 1, 0, "cublasLtMatmul: aux: needs 1396 bytes at offset 0");
+  const auto expect_vector = [](std::uint32_t epilogue, std::size_t floats,
+                                const std::string& words) {
+    const auto change = [&](Product& p) {
+      p.epilogue = epilogue;
+      p.bias = floats == 0 ? nullptr : device_floats(floats);
+    };
+    expect_misuse(change, words);
+  };
+  expect_vector(CUBLASLT_EPILOGUE_BGRADB, 0, "epilogue 512 without a bias pointer");
+  expect_vector(CUBLASLT_EPILOGUE_BGRADB, kM, "bias: needs 88 bytes");  // of A's rows, as BGRADA
+  expect_vector(CUBLASLT_EPILOGUE_BGRADA, kM - 1, "bias: needs 52 bytes");
   expect_misuse([](Product& p) { p.epilogue = 3; }, "epilogue 3 is not simulated");
 }
 
@@ -440,6 +471,11 @@ TEST(SimCublasLtFinds, WrongMemory) {
   const DeviceFloats a(std::vector<float>(4096));
   expect_failure([&] { run(p, a.data(), a.data() + 1024, nullptr, a.data()); },
                  "D overlaps A in memory");
+  Product gradient = p;
+  gradient.epilogue = CUBLASLT_EPILOGUE_BGRADB;
+  gradient.bias = a.data() + 1024;
+  expect_failure([&] { run(gradient, a.data(), a.data() + 1024, nullptr, a.data() + 2048); },
+                 "the bias overlaps B in memory");
   expect_failure([&] { run(p, a.data(), std::vector<float>(4096).data(), nullptr, a.data()); },
                  "cublasLtMatmul: B: .* is not device memory");
   expect_failure(

@@ -32,6 +32,9 @@ struct RuntimeOptions {
   Driver driver = Driver::ok;                 // DUET_SIM_DRIVER=ok|too_old|none
   int arch = 90;                              // DUET_SIM_ARCH=70: compute capability 7.0
   bool allow_tf32 = false;                    // DUET_SIM_TF32=1: products may ask for TF32
+  // DUET_SIM_NO_EPILOGUES=bits: cublasLt finds no algorithm for an epilogue with one of these bits,
+  // 512 for BGRADB, 32 for every GELU. It promises one for no shape, type or GPU.
+  unsigned no_epilogues = 0;
 };
 RuntimeOptions& runtime_options();
 

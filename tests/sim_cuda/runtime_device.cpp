@@ -62,6 +62,7 @@ RuntimeOptions options_of_environment() {
       o.driver);
   o.arch = static_cast<int>(number("DUET_SIM_ARCH", o.arch));
   o.allow_tf32 = number("DUET_SIM_TF32", 0) != 0;
+  o.no_epilogues = static_cast<unsigned>(number("DUET_SIM_NO_EPILOGUES", o.no_epilogues));
   options.order = choice<Order>(
       "DUET_SIM_ORDER",
       {{"forward", Order::forward}, {"reverse", Order::reverse}, {"random", Order::random}},
