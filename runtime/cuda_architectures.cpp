@@ -1,7 +1,9 @@
-// Which GPUs a list of CMake's CUDA architectures covers.
+// Which GPUs a list of CMake's CUDA architectures covers, and which ones a toolkit compiles for.
+#include <array>
 #include <charconv>
 
 #include "runtime/cuda_status.h"
+#include "runtime/error.h"
 
 namespace duet {
 namespace {
@@ -19,6 +21,12 @@ bool covers(const std::string& architecture, int capability) {
   return has_ptx ? capability >= number : same_major;
 }
 
+// The toolkits that know C++20, newest first, and the oldest GPUs that each compiles for.
+struct Toolkit {
+  int major, lowest;
+};
+constexpr std::array<Toolkit, 2> kToolkits{{{13, 75}, {12, 50}}};
+
 }  // namespace
 
 bool has_code_for(const std::vector<std::string>& architectures, int compute_capability) {
@@ -26,6 +34,24 @@ bool has_code_for(const std::vector<std::string>& architectures, int compute_cap
     if (covers(a, compute_capability)) return true;
   }
   return false;
+}
+
+std::string build_advice(int compute_capability, int toolkit) {
+  const int major = toolkit / 1000;
+  int lowest = 0;
+  for (const Toolkit& t : kToolkits) lowest = t.major >= major || lowest == 0 ? t.lowest : lowest;
+  if (compute_capability >= lowest) {
+    return concat("build with -DCMAKE_CUDA_ARCHITECTURES=", compute_capability);
+  }
+  std::string text = concat("the GPU is too old for the toolkit of this build: CUDA ", major,
+                            " begins at sm_", lowest);
+  for (const Toolkit& t : kToolkits) {
+    if (t.major < major && compute_capability >= t.lowest) {
+      return concat(text, "; build with the toolkit of CUDA ", t.major, ", which begins at sm_",
+                    t.lowest);
+    }
+  }
+  return text + ", and no toolkit that knows C++20 compiles for it";
 }
 
 }  // namespace duet

@@ -13,7 +13,7 @@ namespace duet {
 struct CudaStatus {
   bool built = false;   // with DUET_CUDA=ON or SIM
   bool usable = false;  // everything is there: kernels can run
-  std::string reason;   // why not: "the driver is too old: it is for CUDA 12.4, ..."
+  std::string reason;   // why not: "the NVIDIA driver is too old: got one for CUDA 12.4, ..."
   int driver = 0;       // the CUDA version that the driver is for, as 13000 for 13.0; 0 without one
   int runtime = 0;      // the version that the binary was built with
   std::vector<std::string> architectures;  // of the binary, as CMake spells them: "90a-real"
@@ -35,5 +35,9 @@ void require_cuda();
 // "90a" is for 9.0 alone, "80" for 8.0 and above within 8, "100f" likewise; PTX (without "-real")
 // for every later one.
 bool has_code_for(const std::vector<std::string>& architectures, int compute_capability);
+
+// What to do where it has none: "build with -DCMAKE_CUDA_ARCHITECTURES=86"; or that this toolkit
+// (13000 for CUDA 13.0) no longer compiles for so old a GPU, and which one does.
+std::string build_advice(int compute_capability, int toolkit);
 
 }  // namespace duet

@@ -6,6 +6,7 @@
 
 #include "runtime/caching_allocator.h"
 #include "runtime/error.h"
+#include "runtime/memory_advice.h"
 #include "runtime/printable.h"
 
 namespace duet {
@@ -78,6 +79,7 @@ std::string owner_lines(const std::vector<MemoryOwner>& owners) {
 
 // What holds most of the memory decides what helps.
 std::string advice(const std::vector<MemoryOwner>& owners) {
+  if (!memory_advice().empty()) return memory_advice();
   std::size_t of_model = 0, of_batch = 0;
   const MemoryOwner* largest = nullptr;  // of what depends on the batch
   for (const MemoryOwner& owner : owners) {
@@ -141,7 +143,10 @@ void CachingAllocator::throw_out_of_memory(std::size_t bytes) const {
                  format_bytes(std::max(small_.largest(), large_.largest())));
   std::map<std::pair<std::string, MemoryKind>, std::size_t> kinds;
   for (const MemoryOwner& owner : list(owners_)) {
-    kinds[{without_indices(owner.path), owner.kind}] += owner.bytes;
+    // Without a graph, what an op saves for backward goes when the op ends.
+    const bool passing = owner.kind == MemoryKind::saved && !memory_advice().empty();
+    const MemoryKind kind = passing ? MemoryKind::temporary : owner.kind;
+    kinds[{without_indices(owner.path), kind}] += owner.bytes;
   }
   std::vector<MemoryOwner> owners;
   for (const auto& [key, held] : kinds) owners.push_back({key.first, held, key.second});

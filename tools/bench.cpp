@@ -104,6 +104,8 @@ int bench_train(const Arguments& arguments) {
 
   const RunConfig run = without_data(resolve_config(request).run);
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
+  const DeviceChoice choice = choose_device(run.device);
+  note_fallback(run.device, choice);
   check_memory("bench", run);
   Other against{nullptr, profiled};
   if (!against_text.empty() || profiled) {
@@ -112,7 +114,7 @@ int bench_train(const Arguments& arguments) {
     check_memory("bench --against", other);
     against.bench = std::make_unique<StepBench>(other, training_device(other.device));
   }
-  const Device device = training_device(run.device);
+  const Device device = choice.device;
   StepBench bench(run, device);
   Ceiling ceiling(run.model, run.batch_size * run.model.block_size, device);
   const Rounds rounds = measure(bench, against, ceiling, warmup, steps);

@@ -1,6 +1,8 @@
 #include "tools/checkpoint_model.h"
 
 #include "runtime/cpu/parallel.h"
+#include "runtime/error.h"
+#include "runtime/memory_advice.h"
 #include "tools/output.h"
 #include "train/device_choice.h"
 
@@ -13,14 +15,18 @@ struct Notices final : Reporter {
 
 }  // namespace
 
+std::string elsewhere(Device device) {
+  return device.type == DeviceType::cuda ? "run with --device cpu"
+                                         : "end other programs, or raise the limit";
+}
+
 CheckpointModel open_model(const std::string& path, std::int64_t threads,
                            const std::string& device) {
   if (threads > 0) set_num_threads(static_cast<int>(threads));
   const DeviceChoice choice = choose_device(device);
+  note_fallback(device, choice);
   Notices notices;
-  if (kCudaBuild && device == "auto" && choice.device == kCpu) {
-    notices.on_notice("device: cpu: " + choice.reason);
-  }
+  set_memory_advice("the checkpoint's weights do not fit here: " + elsewhere(choice.device));
   CheckpointReader checkpoint = CheckpointReader::open(path, notices);
   std::unique_ptr<Tokenizer> tokenizer = checkpoint.tokenizer();
   Transformer model(checkpoint.model_config(), DType::f32, choice.device);

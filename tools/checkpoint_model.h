@@ -21,4 +21,7 @@ struct CheckpointModel {
 CheckpointModel open_model(const std::string& path, std::int64_t threads,
                            const std::string& device);
 
+// What to do where not even that much fits on `device`.
+std::string elsewhere(Device device);
+
 }  // namespace duet

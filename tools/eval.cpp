@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "runtime/error.h"
+#include "runtime/memory_advice.h"
 #include "runtime/printable.h"
 #include "tools/checkpoint_model.h"
 #include "tools/commands.h"
@@ -52,16 +53,31 @@ std::string table_of(const Diagnostics& d, const Tensor& ids) {
   return out;
 }
 
+// What helps where memory runs out beside the weights.
+std::string eval_advice(const Transformer& model, const EvalOptions& options) {
+  const std::string other = elsewhere(model.device());
+  return options.batch_size > 1
+             ? concat("try a smaller --batch_size (it is ", options.batch_size, "), or ", other)
+             : concat("the weights and one window of ", model.config().block_size,
+                      " tokens do not fit here: ", other);
+}
+
+void advise_diagnostics() {
+  set_memory_advice("leave out --diagnostics, which keeps whole attention maps");
+}
+
 void eval_mqar(const CheckpointModel& opened, const EvalOptions& options,
                std::int64_t diagnosed_sequences, bool json) {
   check(options.stride == 0, ErrorKind::usage, "--stride: got ", options.stride,
         ", expected none: task mqar has examples, not a text");
   const MqarTask& task = *opened.tokenizer->mqar();
   const TrainState& state = opened.checkpoint.state();
+  set_memory_advice(eval_advice(opened.model, options));
   const EvalResult result = evaluate_mqar(opened.model, task, state.seed, options);
   std::optional<Diagnostics> diagnostics;
   Tensor sample;
   if (diagnosed_sequences > 0) {
+    advise_diagnostics();
     sample = mqar_test_ids(task, state.seed, diagnosed_sequences);
     diagnostics = diagnose(opened.model, sample);
   }
@@ -128,12 +144,14 @@ int run_eval(const Arguments& arguments) {
   TokenPart part{opened.tokenizer->encode(text), text.size()};
   check(part.tokens.size() >= 2, ErrorKind::file, printable(data), ": got ", part.tokens.size(),
         " tokens, expected at least 2: a loss needs a token and its next");
+  set_memory_advice(eval_advice(opened.model, options));
   const EvalResult result = evaluate(opened.model, part, options);
   const double ppl_word = perplexity_per_word(result, text);
 
   std::optional<Diagnostics> diagnostics;
   Tensor sample;
   if (diagnose_maps) {
+    advise_diagnostics();
     sample = sample_sequences(part, block, sequences);
     diagnostics = diagnose(opened.model, sample);
   }

@@ -1,7 +1,9 @@
 // duet generate: continues a prompt, token by token as they are drawn.
 #include <algorithm>
+#include <exception>
 
 #include "runtime/error.h"
+#include "runtime/memory_advice.h"
 #include "tools/checkpoint_model.h"
 #include "tools/commands.h"
 #include "tools/flags.h"
@@ -66,8 +68,18 @@ int run_generate(const Arguments& arguments) {
   check(slide || static_cast<std::int64_t>(ids.size()) <= context, ErrorKind::usage,
         "--prompt: got ", ids.size(), " tokens, expected at most the model's context of ", context,
         "; shorten it, or use --slide to keep its end");
+  set_memory_advice(
+      concat("the weights, the keys and values of ", context, " tokens and a prompt of ",
+             ids.size(), " do not fit here: ", ids.size() > 1 ? "try a shorter --prompt, or " : "",
+             elsewhere(opened.model.device())));
   write_out(prompt);
-  const std::string message = generate_text(opened, ids, options, slide);
+  std::string message;
+  try {
+    message = generate_text(opened, ids, options, slide);
+  } catch (const std::exception&) {
+    write_out("\n");  // the error's line is its own
+    throw;
+  }
   write_out("\n");
   if (!message.empty()) write_error("note: " + message + "; --slide goes on\n");
   return 0;

@@ -1,6 +1,8 @@
 // duet lab: an experiment with several arms and seeds, and its report.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "runtime/error.h"
 #include "runtime/file_system.h"
 #include "runtime/printable.h"
@@ -10,6 +12,7 @@
 #include "tools/output.h"
 #include "tools/signals.h"
 #include "train/lab/report.h"
+#include "train/run_checks.h"
 #include "train/run_directory.h"
 
 namespace duet {
@@ -19,6 +22,17 @@ void print_end(const LabSummary& summary) {
   const std::string directory = printable(summary.record.directory, 4096);
   write_out(fmt::format("\n{}\nreport     {}/report.md\n           {}/report.html\n",
                         report_table(summary), directory, directory));
+}
+
+// Each run is a process of its own: what this machine cannot run is refused here, once.
+void check_devices(const Experiment& experiment) {
+  std::set<std::string> noted;
+  for (const ExperimentRun& run : experiment.runs) {
+    if (is_finished(run)) continue;
+    const DeviceChoice choice = choose_device(run.resolved.device);
+    training_dtype(run.resolved, choice.device);
+    if (noted.insert(run.resolved.device).second) note_fallback(run.resolved.device, choice);
+  }
 }
 
 int compare(const Arguments& arguments) {
@@ -43,6 +57,7 @@ int compare(const Arguments& arguments) {
   experiment.record.command_line.insert(experiment.record.command_line.end(), arguments.begin(),
                                         arguments.end());
   check_existing(experiment);
+  check_devices(experiment);
   RunDirectory lock(directory);
   lock.keep();
   for (const char* below : {"/configs", "/logs", "/runs"}) {

@@ -105,12 +105,8 @@ class Runner {
   void sort_out() {
     std::size_t done = 0;
     for (const ExperimentRun& run : experiment_.runs) {
-      const RunLog log = read_run_log(run.directory);
-      learn_rate(run, log);
-      const auto saved = list_checkpoints(run.directory + "/checkpoints");
-      const bool complete = log.evaluation(max_iters(run)) != nullptr && !saved.empty() &&
-                            saved[0].step >= max_iters(run);
-      if (complete) {
+      learn_rate(run, read_run_log(run.directory));
+      if (is_finished(run)) {
         ++done;
       } else {
         pending_.push_back(&run);
@@ -247,6 +243,13 @@ class Runner {
 };
 
 }  // namespace
+
+bool is_finished(const ExperimentRun& run) {
+  const std::int64_t end = run.resolved.max_iters;
+  const auto saved = list_checkpoints(run.directory + "/checkpoints");
+  return read_run_log(run.directory).evaluation(end) != nullptr && !saved.empty() &&
+         saved[0].step >= end;
+}
 
 LabOutcome run_experiment(const Experiment& experiment, std::int64_t jobs,
                           const std::atomic<int>& stop_signal) {

@@ -14,6 +14,9 @@ struct LabOutcome {
   int signal = 0;  // the stop signal; the runs were saved
 };
 
+// Whether the run has done all its steps, evaluated and saved.
+bool is_finished(const ExperimentRun& run);
+
 // Runs what is not finished, `jobs` at once with the threads split among them, and writes the
 // reports after each. What is finished is left alone, what was interrupted goes on from its
 // checkpoint. Requires the experiment's lock.

@@ -9,6 +9,7 @@
 
 #include "runtime/cpu/memory_limits.h"
 #include "runtime/error.h"
+#include "runtime/memory_advice.h"
 #include "runtime/printable.h"
 #include "tools/commands.h"
 #include "tools/output.h"
@@ -118,8 +119,9 @@ int run(const Arguments& arguments) {
     write_error(concat("error: ", error.what(), "\n"));
     return exit_code(error.kind());
   } catch (const std::bad_alloc&) {
-    write_error(concat("error: out of memory: a small request was refused", tightest_limit(),
-                       "; use a smaller batch_size or model\n"));
+    write_error(concat(
+        "error: out of memory: a small request was refused", tightest_limit(), "; ",
+        memory_advice().empty() ? "use a smaller batch_size or model" : memory_advice(), "\n"));
     return kMemory;
   } catch (const std::exception& error) {
     write_error(concat("error: unexpected: ", error.what(), "\n"));

@@ -205,8 +205,8 @@ int run_op_check(const Arguments& arguments) {
   flags.integer("seed", &seed, 0, 1'000'000'000, "other random inputs");
   flags.toggle("bench", &bench, "time each op beside what this machine reaches");
   if (!flags.parse(arguments)) return 0;
-  check(device == "cpu" || device == "cuda", ErrorKind::usage, "--device: got ", in_quotes(device),
-        ", expected cpu or cuda");
+  device = device_key(device, "--device");
+  check(device != "auto", ErrorKind::usage, "--device: got \"auto\", expected cpu or cuda");
   test::use_device(choose_device(device).device);
 
   test::use_seed(static_cast<std::uint64_t>(seed));

@@ -28,6 +28,11 @@ void write_out(std::string_view text) {
 
 void write_error(std::string_view text) { static_cast<void>(write_stream(STDERR_FILENO, text)); }
 
+void note_fallback(const std::string& key, const DeviceChoice& choice) {
+  const std::string text = fallback_notice(key, choice);
+  if (!text.empty()) write_error("note: " + text + "\n");
+}
+
 void write_file(const std::string& path, std::string_view content) {
   FileWriter file = file_system().create(path, WriteMode::overwrite);
   file.write(content);

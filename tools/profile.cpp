@@ -88,10 +88,10 @@ int run_profile(const Arguments& arguments) {
   if (!fit_limit.empty()) return profile_fit(run, fit_limit, json_path);
   const std::optional<std::uint64_t> limit = memory_limit_of(run);
   if (!plan) {
+    const DeviceChoice choice = choose_device(run.device);
+    note_fallback(run.device, choice);
     check_memory("profile", run);
-    if (limit)
-      set_live_limit(training_device(run.device),
-                     *limit);  // what is measured is a run under the limit
+    if (limit) set_live_limit(choice.device, *limit);  // what is measured is a run under the limit
   }
   const Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
   write_out(profile_text(profile, static_cast<int>(depth)));

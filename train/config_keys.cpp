@@ -61,6 +61,15 @@ ChoiceKey word(std::vector<std::string_view> names, std::vector<AbsentChoice> ab
           std::move(absent)};
 }
 
+ChoiceKey device_choices() {
+  ChoiceKey key = kCudaBuild
+                      ? word<&RunConfig::device>({"auto", "cpu", "cuda"}, {})
+                      : word<&RunConfig::device>(
+                            {"auto", "cpu"}, {{"cuda", "this build has no CUDA; use auto or cpu"}});
+  key.meaning = device_key;
+  return key;
+}
+
 using M = ModelConfig;
 using R = RunConfig;
 using enum KeyGroup;
@@ -142,11 +151,7 @@ std::vector<ConfigKey> make_table() {
       {"max_nonfinite_steps", training, IntegerKey{at<&R::max_nonfinite_steps>(), 1, kWide},
        "non-finite steps in a row that stop the run"},
 
-      {"device", device,
-       kCudaBuild ? word<&R::device>({"auto", "cpu", "cuda"}, {})
-                  : word<&R::device>({"auto", "cpu"},
-                                     {{"cuda", "this build has no CUDA; use auto or cpu"}}),
-       "where to train"},
+      {"device", device, device_choices(), "where to train"},
       {"dtype", device,
        word<&R::dtype>({"float32", "bfloat16"}, {{"float16", "never trained in; use float32"}}),
        "element type of weights and activations"},

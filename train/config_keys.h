@@ -52,6 +52,9 @@ struct ChoiceKey {
   void (*set)(RunConfig&, std::string_view word);  // Requires one of `names`.
   std::vector<std::string_view> names;
   std::vector<AbsentChoice> absent;
+  // The name that other words for it stand for; throws Error(usage) for a word that is none. Null:
+  // there are no other words.
+  std::string (*meaning)(const std::string& word, const std::string& where) = nullptr;
 };
 struct ListKey {
   Access<std::vector<std::int64_t>> at;

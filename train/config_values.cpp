@@ -117,7 +117,8 @@ void set(const TextKey& k, const ConfigKey& key, const Setting& s, RunConfig& co
 }
 
 void set(const ChoiceKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
-  const std::string v = text_value(key, s);
+  std::string v = text_value(key, s);
+  if (k.meaning != nullptr) v = k.meaning(v, s.where);
   const std::string wanted = canonical_name(v);
   for (const std::string_view name : k.names) {
     if (canonical_name(name) == wanted) return k.set(config, name);

@@ -97,9 +97,9 @@ void Console::print(const std::string& line) {
 
 void Console::on_start(const StartReport& report) {
   begin_ = options_.clock();
-  if (kCudaBuild && config_.run.device == "auto" && report.device == "cpu") {
-    print("device: cpu: " + device_reason_);  // first of all: a GPU was hoped for
-  }
+  const Device device = report.device == "cpu" ? kCpu : Device{DeviceType::cuda, 0};
+  const std::string fallback = fallback_notice(config_.run.device, {device, device_reason_});
+  if (!fallback.empty()) print(fallback);  // first of all: a GPU was hoped for
   for (const std::string& line : start_box(config_, report, device_reason_)) print(line);
   for (const std::string& change : config_.changes) print("changed since the run began: " + change);
   for (const std::string& hint : hints(config_, report)) print(painted(kYellow, "HINT: ") + hint);

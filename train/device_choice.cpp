@@ -1,5 +1,9 @@
 #include "train/device_choice.h"
 
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
 #include "runtime/cuda_status.h"
 #include "runtime/error.h"
 #include "runtime/printable.h"
@@ -10,11 +14,36 @@ namespace {
 
 std::string version_words(int version) { return concat(version / 1000, '.', version % 1000 / 10); }
 
+// The key that the word most likely meant, or "".
+std::string_view nearest_key(std::string_view word) {
+  std::string lower;
+  for (const char c : word) lower += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  lower.resize(std::min(lower.find(':'), lower.size()));
+  for (const char* gpu : {"gpu", "nvidia", "cuda"}) {
+    if (lower == gpu) return "cuda";
+  }
+  return nearest_name(lower, {"auto", "cpu", "cuda"});
+}
+
 }  // namespace
 
-DeviceChoice choose_device(const std::string& key) {
-  check(key == "auto" || key == "cpu" || key == "cuda", ErrorKind::usage, "device: got ",
-        in_quotes(key), ", expected auto, cpu or cuda");
+std::string device_key(const std::string& word, const std::string& where) {
+  if (word == "auto" || word == "cpu" || word == "cuda") return word;
+  if (word.rfind("cuda:", 0) == 0) {
+    const std::optional<std::int64_t> number = parse_integer(word.substr(5));
+    if (number == 0) return "cuda";
+    check(!number || *number < 0, ErrorKind::usage, where, ": got ", in_quotes(word),
+          ", expected cuda or cuda:0: one GPU is supported, the first; CUDA_VISIBLE_DEVICES=",
+          *number, " makes another one the first");
+  }
+  const std::string_view nearest = nearest_key(word);
+  throw Error(ErrorKind::usage,
+              concat(where, ": got ", in_quotes(word), ", expected one of auto, cpu, cuda",
+                     nearest.empty() ? std::string() : concat("; did you mean ", nearest, "?")));
+}
+
+DeviceChoice choose_device(const std::string& word) {
+  const std::string key = device_key(word, "device");
   if (key == "cpu") return {kCpu, "chosen"};
   if (!kCudaBuild) {
     check(key == "auto", ErrorKind::usage,
@@ -30,6 +59,11 @@ DeviceChoice choose_device(const std::string& key) {
   check(cuda.usable, ErrorKind::usage, "device: cuda is not usable: ", cuda.reason, " (",
         cuda_versions(), "); use --device cpu, or auto");
   return {kCuda, "chosen"};
+}
+
+std::string fallback_notice(const std::string& key, const DeviceChoice& choice) {
+  const bool fell_back = kCudaBuild && key == "auto" && choice.device == kCpu;
+  return fell_back ? "device: cpu: " + choice.reason : std::string();
 }
 
 std::string device_words(Device device) {

@@ -54,9 +54,11 @@ DType planned_dtype(const RunConfig& config) {
 DType training_dtype(const RunConfig& config, Device device) {
   const DType dtype = planned_dtype(config);
   const bool on_cuda = device.type == DeviceType::cuda;
-  check(dtype != DType::bf16, ErrorKind::usage, "dtype: bfloat16 has no kernels on ",
-        on_cuda ? "CUDA (products, attention and norms are float32 alone)" : "the CPU",
-        " in this version: got --dtype bfloat16, expected float32");
+  check(
+      dtype != DType::bf16, ErrorKind::usage, "dtype: bfloat16 has no kernels on ",
+      on_cuda ? "CUDA (products, attention and norms are float32 alone)" : "the CPU",
+      " in this version: got --dtype bfloat16, expected float32; duet profile --plan shows what a "
+      "run in bfloat16 would take");
   check(dtype != DType::f64 || !on_cuda, ErrorKind::usage,
         "dtype: float64 has no kernels on CUDA: got --dtype float64, expected float32");
   return dtype;

@@ -125,10 +125,13 @@ void check_lt(cublasStatus_t status, const Product& p, const char* what) {
     return;
   }
   const bool memory = status == CUBLAS_STATUS_ALLOC_FAILED;
-  throw Error(memory ? ErrorKind::memory : ErrorKind::internal,
-              concat("gemm: cublasLt ", lt().description, ", ", what, ' ', p.shapes(), ": ",
-                     lt().get_status_string(status),
-                     memory ? "; try a smaller batch_size" : "; run with --device cpu"));
+  throw Error(
+      memory ? ErrorKind::memory : ErrorKind::internal,
+      concat("gemm: cublasLt ", lt().description, ", ", what, ' ', p.shapes(), ": ",
+             lt().get_status_string(status),
+             memory ? "; end other programs on this GPU (nvidia-smi lists them), or run with "
+                      "--device cpu"
+                    : "; run with --device cpu"));
 }
 
 // A descriptor of cublasLt, given back at the end.

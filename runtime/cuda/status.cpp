@@ -27,13 +27,13 @@ std::string what_is_missing(CudaStatus& s) {
   if (cudaRuntimeGetVersion(&s.runtime) != cudaSuccess) s.runtime = CUDART_VERSION;
   if (s.driver == 0) {
     return concat("no NVIDIA driver was found: got none, expected one for CUDA ",
-                  version_text(s.runtime));
+                  version_text(s.runtime), "; install NVIDIA's driver");
   }
   // A newer minor version of the runtime runs on an older driver.
   cudaError_t status = cudaGetDeviceCount(&s.devices);
   if (s.driver / 1000 < s.runtime / 1000 || status == cudaErrorInsufficientDriver) {
     return concat("the NVIDIA driver is too old: got one for CUDA ", version_text(s.driver),
-                  ", expected one for CUDA ", version_text(s.runtime));
+                  ", expected one for CUDA ", version_text(s.runtime), "; update the driver");
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && s.devices == 0)) {
     return "the driver sees no GPU: got 0, expected 1 or more (CUDA_VISIBLE_DEVICES may hide some)";
@@ -48,8 +48,8 @@ std::string what_is_missing(CudaStatus& s) {
   s.total_bytes = properties.totalGlobalMem;
   if (!has_code_for(s.architectures, s.compute_capability)) {
     return concat("the binary has no code for this GPU: got sm_", s.compute_capability, " (",
-                  s.device_name, "), expected one for ", listed(s.architectures),
-                  "; build with -DCMAKE_CUDA_ARCHITECTURES=", s.compute_capability);
+                  s.device_name, "), expected one for ", listed(s.architectures), "; ",
+                  build_advice(s.compute_capability, s.runtime));
   }
   status = cudaMemGetInfo(&s.free_bytes, &s.total_bytes);
   if (status != cudaSuccess) return concat("starting the GPU: ", words(status));

@@ -6,16 +6,18 @@
 #include "runtime/cuda_status.h"
 #include "runtime/error.h"
 #include "runtime/launch_count.h"
+#include "runtime/memory_advice.h"
 
 namespace duet::cuda {
 namespace {
 
 constexpr std::size_t kPlainShared = std::size_t{48} << 10;  // what every kernel may have
 
-const char* advice(cudaError_t status) {
+std::string advice(cudaError_t status) {
   switch (status) {
     case cudaErrorMemoryAllocation:
-      return "try a smaller batch_size, or end other programs on this GPU (nvidia-smi lists them)";
+      return concat(memory_advice().empty() ? "try a smaller batch_size" : memory_advice(),
+                    ", or end other programs on this GPU (nvidia-smi lists them)");
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
     case cudaErrorMisalignedAddress:

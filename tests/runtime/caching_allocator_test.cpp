@@ -10,6 +10,7 @@
 #include <random>
 
 #include "runtime/cpu/host_source.h"
+#include "runtime/memory_advice.h"
 #include "runtime/meta_source.h"
 #include "tests/runtime/errors.h"
 #include "tests/runtime/fake_source.h"
@@ -157,6 +158,29 @@ TEST(CachingAllocator, OutOfMemoryNamesEverything) {
   for (Block* b : blocks) f.memory.deallocate(b);
   EXPECT_TRUE(f.memory.largest_owners(9).empty());
   EXPECT_EQ(f.memory.peak_owners(9).size(), 3U);
+}
+
+// Where no graph is kept, nobody is told of backward, gradients or the keys of training.
+TEST(CachingAllocator, OutOfMemoryAdvisesWhatTheCommandCanChange) {
+  Fixture f;
+  f.memory.set_limit(64 * kMiB);
+  Block* weight = nullptr;
+  {
+    const MemoryKindScope of_kind(MemoryKind::parameters);
+    weight = f.memory.allocate(20 * kMiB);
+  }
+  Block* input = f.memory.allocate(10 * kMiB);
+  f.memory.mark(input, MemoryKind::saved, f.memory.owner(input));
+  set_memory_advice("try a smaller --batch_size (it is 12)");
+  const std::string text = error_of(ErrorKind::memory, [&] { f.memory.allocate(100 * kMiB); });
+  set_memory_advice("");
+  expect_in(";\n  temporary 10.0 MiB: ", text);
+  expect_in(";\n  try a smaller --batch_size (it is 12)", text);
+  for (const char* word : {"backward", "gradient", "n_layer"}) {
+    EXPECT_EQ(text.find(word), std::string::npos) << word << " in: " << text;
+  }
+  f.memory.deallocate(weight);
+  f.memory.deallocate(input);
 }
 
 // C37: ten owners, under the kind of memory that they are.

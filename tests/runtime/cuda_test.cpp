@@ -21,6 +21,22 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
+TEST(CudaStatus, AdvisesWhatItsToolkitCanBuild) {
+  EXPECT_EQ(build_advice(86, 13000), "build with -DCMAKE_CUDA_ARCHITECTURES=86");
+  EXPECT_EQ(build_advice(75, 13020), "build with -DCMAKE_CUDA_ARCHITECTURES=75");
+  EXPECT_EQ(build_advice(70, 12090), "build with -DCMAKE_CUDA_ARCHITECTURES=70");
+  EXPECT_EQ(build_advice(70, 13000),
+            "the GPU is too old for the toolkit of this build: CUDA 13 begins at sm_75; build with "
+            "the toolkit of CUDA 12, which begins at sm_50");
+  EXPECT_EQ(build_advice(37, 13000),
+            "the GPU is too old for the toolkit of this build: CUDA 13 begins at sm_75, and no "
+            "toolkit that knows C++20 compiles for it");
+  EXPECT_EQ(build_advice(37, 12040),
+            "the GPU is too old for the toolkit of this build: CUDA 12 begins at sm_50, and no "
+            "toolkit that knows C++20 compiles for it");
+  EXPECT_EQ(build_advice(90, 14000), "build with -DCMAKE_CUDA_ARCHITECTURES=90");
+}
+
 TEST(CudaStatus, KnowsWhichGpusABinaryIsFor) {
   EXPECT_TRUE(has_code_for({"80-real"}, 80));
   EXPECT_TRUE(has_code_for({"80-real"}, 89));

@@ -44,6 +44,16 @@ TEST_F(DeviceCommand, TrainsEvaluatesAndGeneratesOnTheGpu) {
   EXPECT_EQ(text_on("cuda"), text_on("cpu"));
 }
 
+TEST_F(DeviceCommand, TheFirstGpuHasANumber) {
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
+  const Ended train = duet(short_training("cuda:0", "run"));
+  ASSERT_EQ(train.code, 0) << train.err;
+  EXPECT_TRUE(has(read_all(directory_ / "run/config.toml"), "= \"cuda\" ")) << train.out;
+  const Ended second = duet(short_training("cuda:1", "second"));
+  EXPECT_EQ(second.code, 2);
+  EXPECT_TRUE(has(second.err, "one GPU is supported")) << second.err;
+}
+
 TEST_F(DeviceCommand, AutoTakesTheGpu) {
   if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
   const Ended train = duet(short_training("auto", "run"));
@@ -124,6 +134,17 @@ TEST_P(NoUsableGpu, CudaIsRefusedAutoFallsBackAndTheCpuNeverAsks) {
   EXPECT_EQ(generated.code, 0) << generated.err;
   EXPECT_TRUE(has(generated.err, "note: device: cpu: auto: no usable GPU: ")) << generated.err;
 
+  for (const char* command : {"bench", "profile"}) {
+    std::vector<std::string> arguments{command};
+    if (arguments[0] == "bench") arguments.emplace_back("train");
+    arguments.insert(arguments.end(), {"--preset", "tiny", "--n_layer", "1", "--n_embd", "16",
+                                       "--block_size", "8", "--batch_size", "1", "--steps", "1"});
+    const Ended measured = duet(arguments, options);
+    EXPECT_EQ(measured.code, 0) << measured.err;
+    EXPECT_EQ(measured.err.rfind("note: device: cpu: auto: no usable GPU: ", 0), 0U)
+        << measured.err;
+  }
+
   const Ended doctor = duet({"doctor"}, options);
   EXPECT_EQ(doctor.code, 0) << doctor.err;
   EXPECT_TRUE(has(doctor.out, "device     cpu (auto: no usable GPU: ")) << doctor.out;
@@ -141,11 +162,77 @@ TEST_P(NoUsableGpu, CudaIsRefusedAutoFallsBackAndTheCpuNeverAsks) {
 INSTANTIATE_TEST_SUITE_P(
     Ways, NoUsableGpu,
     testing::Values(Missing{"no_gpu", {"DUET_SIM_DEVICES=0"}, {"no GPU"}},
-                    Missing{"old_driver", {"DUET_SIM_DRIVER=too_old"}, {"too old", "12.4"}},
-                    Missing{"old_gpu", {"DUET_SIM_ARCH=70"}, {"sm_70", "80", "90a"}},
+                    Missing{"no_driver", {"DUET_SIM_DRIVER=none"}, {"install NVIDIA's driver"}},
+                    Missing{"old_driver",
+                            {"DUET_SIM_DRIVER=too_old"},
+                            {"too old", "12.4", "CUDA 13", "update the driver"}},
+                    Missing{"old_gpu",
+                            {"DUET_SIM_ARCH=70"},
+                            {"sm_70", "80", "90a", "too old for the toolkit", "CUDA 12"}},
                     Missing{
                         "no_cublaslt", {"DUET_CUBLASLT=/nowhere/libcublasLt.so"}, {"cublasLt"}}),
     [](const auto& of) { return of.param.name; });
+
+// Each run is a process of its own: one message instead of one per run, and nothing written. What
+// is finished needs no device.
+TEST_F(DeviceCommand, AnExperimentIsRefusedOnce) {
+  write("e.toml",
+        "out_dir = \"lab\"\nseeds = [1, 2]\nn_layer = 1\nn_embd = 16\nn_head = 2\n"
+        "block_size = 16\nbatch_size = 2\neval_iters = 2\nmax_iters = 2\neval_interval = 2\n"
+        "diagnostics = 0\nthreads = 1\ndata = \"text.txt\"\n"
+        "[[arm]]\nname = \"none\"\ncoupling = \"none\"\n"
+        "[[arm]]\nname = \"euler\"\ncoupling = \"euler\"\n");
+  const ProcessOptions no_gpu{"", {}, {"DUET_SIM_DEVICES=0"}};
+  const std::vector<std::string> compare{"lab", "compare", "e.toml", "--device"};
+  const auto on = [&](const char* device, const ProcessOptions& options,
+                      const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = compare;
+    arguments.emplace_back(device);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return duet(arguments, options);
+  };
+  const Ended refused = on("cuda", no_gpu);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_EQ(refused.out, "");
+  EXPECT_EQ(refused.err.rfind("error: device: cuda is not usable: ", 0), 0U) << refused.err;
+  const Ended bfloat16 = on("cuda", {}, {"--dtype", "bfloat16"});
+  EXPECT_EQ(bfloat16.code, 2);
+  EXPECT_TRUE(has(bfloat16.err, "bfloat16 has no kernels on CUDA")) << bfloat16.err;
+  EXPECT_FALSE(fs::exists(directory_ / "lab"));
+  const Ended automatic = on("auto", no_gpu);
+  EXPECT_EQ(automatic.code, 0) << automatic.out << automatic.err;
+  EXPECT_EQ(automatic.err.rfind("note: device: cpu: auto: no usable GPU: ", 0), 0U)
+      << automatic.err;
+  const Ended again = on("auto", no_gpu);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.err, "");
+}
+
+// The weights fit beside the work space of products, and what comes then does not.
+TEST_F(DeviceCommand, OutOfMemoryAdvisesEvalAndGenerate) {
+  const Ended train = duet(training(
+      "run", {"--device", "cpu", "--max_iters", "1", "--block_size", "512", "--diagnostics", "0"}));
+  ASSERT_EQ(train.code, 0) << train.err;
+  const auto out_of_memory = [&](std::vector<std::string> arguments, const char* memory) {
+    arguments.insert(arguments.end(), {"--checkpoint", "run", "--device", "cuda"});
+    Ended ended = duet(arguments, {"", {}, {std::string("DUET_SIM_MEMORY=") + memory}});
+    EXPECT_EQ(ended.code, 3) << ended.out << ended.err;
+    EXPECT_EQ(ended.err.rfind("error: cuda:0 out of memory: ", 0), 0U) << ended.err;
+    for (const char* word : {"gradient", "backward", "recompute", "n_layer"}) {
+      EXPECT_FALSE(has(ended.err, word)) << word << " in: " << ended.err;
+    }
+    return ended;
+  };
+  constexpr const char *kNoWeights = "33564672", *kWeights = "33724432";
+  const Ended eval = out_of_memory({"eval", "--data", "text.txt", "--batch_size", "8"}, kWeights);
+  EXPECT_TRUE(has(eval.err, "try a smaller --batch_size (it is 8), or run with --device cpu"))
+      << eval.err;
+  const Ended loading = out_of_memory({"eval", "--data", "text.txt"}, kNoWeights);
+  EXPECT_TRUE(has(loading.err, "the checkpoint's weights do not fit here")) << loading.err;
+  const Ended text = out_of_memory({"generate", "--prompt", "Line 1"}, kWeights);
+  EXPECT_TRUE(has(text.err, "try a shorter --prompt, or run with --device cpu")) << text.err;
+  EXPECT_EQ(text.out, "Line 1\n");
+}
 
 TEST_F(DeviceCommand, NamesTheWorkSpaceOfProductsWhereItDoesNotFit) {
   const Ended train = duet(short_training("cuda", "run"), {"", {}, {"DUET_SIM_MEMORY=3000000"}});

@@ -52,7 +52,7 @@ std::string formatted(const char* form, double a, double b = 0, double c = 0) {
 TEST_F(LabCommandTest, ComparesAndIsNotRepeated) {
   const Ended first = duet(compare({"--jobs", "2"}));
   ASSERT_EQ(first.code, 0) << first.out << first.err;
-  EXPECT_EQ(first.err, "");
+  EXPECT_EQ(first.err.find("error"), std::string::npos) << first.err;
   EXPECT_EQ(first.out.find('\x1b'), std::string::npos);
   EXPECT_NE(first.out.find("2 arms x 2 seeds = 4 runs in lab\n"), std::string::npos) << first.out;
 

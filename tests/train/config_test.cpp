@@ -242,6 +242,11 @@ std::vector<Refusal> file_refusals() {
       {"nothing", "memory_limit = \"0GiB\"", usage,
        "t:1:1: memory_limit: got the string \"0GiB\", expected a size such as 16GiB, 900MiB, 1.5GB "
        "or 2000000000 (bytes)"},
+      {"another GPU", "device = \"cuda:1\"", usage,
+       "t:1:1: device: got \"cuda:1\", expected cuda or cuda:0: one GPU is supported, the first; "
+       "..."},
+      {"gpu", "device = \"gpu\"", usage,
+       "t:1:1: device: got \"gpu\", expected one of auto, cpu, cuda; did you mean cuda?"},
       {"cuda", "device = \"cuda\"", usage,
        "t:1:1: device: cuda is not available: this build has no CUDA; use auto or cpu"},
       {"misspelt coupling", "coupling = \"symplectic\"", usage,

@@ -91,8 +91,9 @@ TEST(Trainer, RefusesBeforeAnythingIsWritten) {
   };
   const auto usage = [&](auto&& change) { return refused(ErrorKind::usage, change); };
   expect_in("CUDA", usage([](RunConfig& c) { c.device = "cuda"; }));
-  expect_in("bfloat16 has no kernels on the CPU",
-            usage([](RunConfig& c) { c.dtype = "bfloat16"; }));
+  const std::string bfloat16 = usage([](RunConfig& c) { c.dtype = "bfloat16"; });
+  expect_in("bfloat16 has no kernels on the CPU", bfloat16);
+  expect_in("duet profile --plan", bfloat16);
   expect_in("dtype", usage([](RunConfig& c) { c.dtype = "int8"; }));
   expect_in("batch_size: got 0", usage([](RunConfig& c) { c.batch_size = 0; }));
   expect_in("grad_clip", usage([](RunConfig& c) { c.grad_clip = -1; }));
