@@ -24,9 +24,10 @@ Tensor Mlp::operator()(const Tensor& x) const {
   Tensor h;  // [B, T, F]
   if (activation == Activation::swiglu) {
     h = swiglu(linear(x, gate_up, gate_up_bias));
+  } else if (activation == Activation::gelu_tanh) {
+    h = linear_gelu_tanh(x, up_proj.weight, up_proj.bias);
   } else {
-    h = up_proj(x);
-    h = activation == Activation::gelu ? gelu(h) : gelu_tanh(h);
+    h = gelu(up_proj(x));
   }
   const MemoryScope scope("down_proj");
   return down_proj(h);

@@ -58,6 +58,9 @@ Tensor mean(const Tensor& x);  // [*] -> []   throws Error(shape) when empty
 Tensor matmul(const Tensor& a, const Tensor& b);  // [*, M, K], [*, K, N] -> [*, M, N]
 Tensor linear(const Tensor& x, const Tensor& weight,
               const Tensor& bias = {});  // [*, In], [Out, In], [Out] -> [*, Out]
+// gelu_tanh(linear(x, weight, bias)), one launch forward on a GPU; on the cpu the bits of the two.
+Tensor linear_gelu_tanh(const Tensor& x, const Tensor& weight,
+                        const Tensor& bias = {});  // [*, In], [Out, In], [Out] -> [*, Out]
 
 // --- Tokens and positions
 // ------------------------------------------------------------------------- Rows of `weight`. ids:

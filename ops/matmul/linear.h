@@ -1,5 +1,4 @@
-// Parts of linear for an op that contains it: the checks, the operands of the product, the
-// gradients.
+// What linear and linear_gelu_tanh share: the checks, the operands of the product, the gradients.
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 // Matrix products on the GPU: cublasLt's, and what it has no call for.
 #include "ops/matmul/matmul_kernels.h"
 #include "ops/matmul/merge_dims.h"
+#include "ops/pointwise/gelu_tanh.h"
 #include "runtime/cuda/block.cuh"
 #include "runtime/cuda/cublaslt.h"
 
@@ -140,8 +141,18 @@ void weight_gradient(ConstView dy, ConstView x, View dw, View db, bool accumulat
   if (db.data != nullptr) column_sum(dy, db, accumulate_db);
 }
 
+void linear_gelu_tanh(ConstView x, ConstView weight, ConstView bias, View h, View y) {
+  const bool whole = y.numel() > 0 && x.size(1) > 0;
+  if (whole && cuda::try_gemm(x, transposed(weight), y,
+                              {.bias = bias.as<float>(), .gelu_input = h.as<float>()})) {
+    return;
+  }
+  linear(x, weight, bias, h);
+  gelu_tanh_kernels().cuda->forward(h, y);
+}
+
 }  // namespace
 
-const MatmulKernels matmul_cuda{gemm, linear, weight_gradient};
+const MatmulKernels matmul_cuda{gemm, linear, weight_gradient, linear_gelu_tanh};
 
 }  // namespace duet

@@ -5,6 +5,7 @@
 
 #include "ops/matmul/gemm_f64.h"
 #include "ops/matmul/merge_dims.h"
+#include "ops/pointwise/gelu_tanh.h"
 #include "runtime/cpu/onednn.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/memory_ops_kernels.h"
@@ -79,6 +80,11 @@ void weight_gradient(ConstView dy, ConstView x, View dw, View db, bool accumulat
   if (db.data != nullptr) column_sum(dy, db, accumulate_db);
 }
 
+void linear_gelu_tanh(ConstView x, ConstView weight, ConstView bias, View h, View y) {
+  linear(x, weight, bias, h);
+  gelu_tanh_kernels().cpu->forward(h, y);
+}
+
 }  // namespace
 
 void gemm_cpu(ConstView a, ConstView b, View c, bool accumulate) {
@@ -95,6 +101,6 @@ void gemm_cpu(ConstView a, ConstView b, View c, bool accumulate) {
   }
 }
 
-extern const MatmulKernels matmul_cpu{gemm_cpu, linear, weight_gradient};
+extern const MatmulKernels matmul_cpu{gemm_cpu, linear, weight_gradient, linear_gelu_tanh};
 
 }  // namespace duet

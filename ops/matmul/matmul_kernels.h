@@ -18,6 +18,8 @@ struct MatmulKernels {
   // The data of dw or db is null where it is not wanted. dw as c of gemm, db contiguous.
   void (*weight_gradient)(ConstView dy, ConstView x, View dw, View db, bool accumulate_dw,
                           bool accumulate_db);
+  // h = x @ weight^T + bias as in linear, y = gelu_tanh(h), both contiguous.
+  void (*linear_gelu_tanh)(ConstView x, ConstView weight, ConstView bias, View h, View y);
 };
 
 extern const MatmulKernels matmul_cpu;

@@ -1,6 +1,7 @@
 // gelu_tanh(x) = x (1 + tanh(u)) / 2 = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). The
 // sigmoid form does not cancel for negative x.
 #include "ops/ops.h"
+#include "ops/pointwise/gelu_tanh.h"
 #include "ops/pointwise/pointwise.h"
 
 namespace duet {
@@ -35,5 +36,11 @@ struct GeluTanh {
 }  // namespace
 
 Tensor gelu_tanh(const Tensor& x) { return pointwise<GeluTanh>(x); }
+
+const KernelTable<PointwiseKernels>& gelu_tanh_kernels() { return pointwise_table<GeluTanh>; }
+
+Tensor gelu_tanh_gradient(const Tensor& x, const Tensor& dy) {
+  return apply(PointwiseGrad<GeluTanh>{}, x, dy);
+}
 
 }  // namespace duet

@@ -22,15 +22,11 @@
 #include "ops/pointwise/dual.h"
 #include "ops/pointwise/elementwise.h"
 #include "ops/pointwise/pointwise_cpu.h"
+#include "ops/pointwise/pointwise_kernels.h"
 #include "ops/pointwise/strided_loop.h"
 #include "runtime/kernel_table.h"
 
 namespace duet {
-
-struct PointwiseKernels {
-  void (*forward)(ConstView x, View y);
-  void (*backward)(ConstView x, ConstView dy, View dx);
-};
 
 template <class F>
 void pointwise_forward_cpu(ConstView x, View y) {

@@ -1,4 +1,6 @@
-// Rows of matmul and linear.
+// Rows of matmul, linear and linear_gelu_tanh.
+#include <cmath>
+
 #include "tests/ops/op_case.h"
 
 namespace duet::test {
@@ -93,6 +95,28 @@ OpCase linear_row(const std::string& name, const Shape& x, std::int64_t out, boo
   return row;
 }
 
+// x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), of linear's x
+OpCase linear_gelu_row(const std::string& name, const Shape& x, std::int64_t out, bool bias) {
+  OpCase row = linear_row(name, x, out, bias);
+  row.call = [bias](const Tensors& in) {
+    return Tensors{linear_gelu_tanh(in[0], in[1], bias ? in[2] : Tensor())};
+  };
+  row.oracle = [](const Tensors& in) {
+    Tensor h = linear_oracle(in)[0];
+    double* y = h.mutable_data<double>();
+    for (std::int64_t i = 0; i < h.numel(); ++i) {
+      const double u = std::sqrt(2 / std::acos(-1.0)) * (y[i] + 0.044715 * y[i] * y[i] * y[i]);
+      y[i] *= 0.5 * (1 + std::tanh(u));
+    }
+    return Tensors{h};
+  };
+  row.saved_bytes += x.numel() / x.back() * out * 4;  // and h
+  row.exact_on_integers = false;
+  // At h = -infinity the formula is infinity times 0: NaN as cublasLt computes it, 0 on the cpu.
+  row.specials = Specials::nan;
+  return row;
+}
+
 }  // namespace
 
 std::vector<OpCase> matmul_cases() {
@@ -113,6 +137,14 @@ std::vector<OpCase> matmul_cases() {
   rows.back().empty_ok = false;  // dim 0 of x is its width
   rows.push_back(linear_row("linear_one_output", {6, 7}, 1, true));
   rows.push_back(linear_row("linear_wide", {70, 33}, 65, true));
+  // Widths of whole vectors, which one launch can write on a GPU, and others.
+  rows.push_back(linear_gelu_row("linear_gelu_tanh", {2, 3, 7}, 8, true));
+  rows.push_back(linear_gelu_row("linear_gelu_tanh_no_bias", {2, 3, 7}, 8, false));
+  rows.push_back(linear_gelu_row("linear_gelu_tanh_odd", {2, 3, 7}, 5, true));
+  rows.push_back(linear_gelu_row("linear_gelu_tanh_odd_no_bias", {5, 6}, 3, false));
+  rows.push_back(linear_gelu_row("linear_gelu_tanh_1d", {7}, 8, true));
+  rows.back().empty_ok = false;  // dim 0 of x is its width
+  rows.push_back(linear_gelu_row("linear_gelu_tanh_wide", {70, 33}, 64, true));
   return rows;
 }
 

@@ -243,14 +243,47 @@ TEST_F(MatmulCuda, TheBiasGradientComesWithTheWeights) {
   }
 }
 
+// h and y on the GPU against the cpu's; the launches that they took.
+std::uint64_t expect_linear_gelu(const Shape& nio, bool with_bias) {
+  const Operand x({nio[0], nio[1]}, 1), weight({nio[2], nio[1]}, 2), bias({nio[2]}, 3);
+  Operand h({nio[0], nio[2]}, 4), y({nio[0], nio[2]}, 5);
+  matmul_cpu.linear_gelu_tanh(x.here.view(), weight.here.view(),
+                              with_bias ? bias.here.view() : ConstView{}, h.here.mutable_view(),
+                              y.here.mutable_view());
+  const std::uint64_t count = launches(
+      &MatmulKernels::linear_gelu_tanh, x.there.view(), weight.there.view(),
+      with_bias ? bias.there.view() : ConstView{}, h.there.mutable_view(), y.there.mutable_view());
+  EXPECT_LT(largest_difference(h.here, h.there), 2e-5) << nio << ' ' << with_bias;
+  EXPECT_LT(largest_difference(y.here, y.there), 2e-5) << nio << ' ' << with_bias;
+  return count;
+}
+
+TEST_F(MatmulCuda, LinearGeluTanhIsOneLaunchWhereWidthsAreWholeVectors) {
+  for (const bool with_bias : {true, false}) {
+    for (const Shape& nio : {Shape{5, 7, 8}, {1, 1, 8}, {70, 33, 64}, {3, 9, 24}}) {
+      EXPECT_EQ(expect_linear_gelu(nio, with_bias), 1U) << nio;
+      EXPECT_EQ(expect_linear_gelu(nio, with_bias), 1U) << nio;  // the same plan, other memory
+    }
+    for (const Shape& nio : {Shape{5, 7, 4}, {1, 1, 1}, {6, 5, 13}, {5, 0, 8}}) {
+      EXPECT_EQ(expect_linear_gelu(nio, with_bias), 2U) << nio;
+    }
+    for (const Shape& nio : {Shape{0, 7, 8}, {5, 7, 0}}) {
+      EXPECT_EQ(expect_linear_gelu(nio, with_bias), 0U) << nio;
+    }
+  }
+}
+
 #if DUET_SIM_CUDA
 // Shapes of no other test: what cublasLt offers is asked once per shape.
 TEST_F(MatmulCuda, DoesWithoutEpiloguesThatCublasLtDoesNotOffer) {
   sim::runtime_options().no_epilogues = 32 | 512;
+  EXPECT_EQ(expect_linear_gelu({9, 11, 32}, true), 2U);
+  EXPECT_EQ(expect_linear_gelu({9, 11, 32}, false), 2U);
   const Operand dy({9, 12}, 1), x({9, 14}, 2);
   Operand dw({12, 14}, 3), db({12}, 4);
   EXPECT_EQ(expect_weight_gradient(dy, x, dw, db, true, false), 2U);
   sim::runtime_options().no_epilogues = 0;
+  EXPECT_EQ(expect_linear_gelu({9, 12, 32}, true), 1U);
 }
 #endif
 

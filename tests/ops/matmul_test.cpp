@@ -1,10 +1,14 @@
 // matmul and linear on the shapes and strides where such code goes wrong.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "autograd/node.h"
+#include "autograd/saved_tensor.h"
 #include "ops/ops.h"
 #include "runtime/cpu/onednn.h"
 #include "runtime/cpu/parallel.h"
@@ -280,6 +284,51 @@ TEST_P(Matmul, LinearAddsIntoTheWeightsGradient) {
   expect_near(grad(w), doubled(values(once)), 0);
 }
 
+// y, and the gradients of those inputs that want one.
+std::vector<std::vector<double>> run_layer(
+    const std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>& layer,
+    const std::array<Tensor, 3>& in, const Tensor& dy, unsigned wanted, std::size_t* saved) {
+  std::vector<Tensor> leaves;
+  for (const Tensor& t : in) leaves.push_back(t.defined() ? t.detach() : Tensor());
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (leaves[i].defined() && (wanted >> i & 1U) != 0) set_requires_grad(leaves[i]);
+  }
+  const std::size_t before = saved_bytes();
+  const Tensor y = layer(leaves[0], leaves[1], leaves[2]);
+  *saved = saved_bytes() - before;
+  std::vector<std::vector<double>> all{values(y)};
+  if (!requires_grad(y)) return all;
+  backward(y, dy);
+  for (const Tensor& t : leaves) {
+    if (t.defined() && requires_grad(t) && grad(t).defined()) all.push_back(values(grad(t)));
+  }
+  return all;
+}
+
+TEST_P(Matmul, LinearGeluTanhHasTheBitsAndTheSavedBytesOfItsParts) {
+  const DType t = GetParam();
+  const auto parts = [](const Tensor& x, const Tensor& w, const Tensor& b) {
+    return gelu_tanh(linear(x, w, b));
+  };
+  const auto fused = [](const Tensor& x, const Tensor& w, const Tensor& b) {
+    return linear_gelu_tanh(x, w, b);
+  };
+  const Tensor dy = random({2, 9, 24}, t, 4);
+  for (const Tensor& x : {random({2, 9, 17}, t, 1), random({9, 2, 17}, t, 1).transpose_view(0, 1),
+                          random({2, 9, 34}, t, 1).slice_view(2, 1, 18)}) {
+    for (const Tensor& bias : {random({24}, t, 3), Tensor()}) {
+      for (unsigned wanted = 0; wanted < 8; ++wanted) {
+        const std::array<Tensor, 3> in{x, random({24, 17}, t, 2), bias};
+        std::size_t saved_of_parts = 0, saved = 0;
+        EXPECT_EQ(run_layer(parts, in, dy, wanted, &saved_of_parts),
+                  run_layer(fused, in, dy, wanted, &saved))
+            << x.strides() << ' ' << wanted;
+        EXPECT_EQ(saved, saved_of_parts) << wanted;
+      }
+    }
+  }
+}
+
 TEST(MatmulErrors, NameTheOpAndTheShapes) {
   const auto f32 = [](const Shape& s) { return Tensor::zeros(s, DType::f32); };
   EXPECT_EQ(error_of([&] {
@@ -309,6 +358,15 @@ TEST(MatmulErrors, NameTheOpAndTheShapes) {
               linear(f32({2, 5}), f32({4, 5}), f32({5}));
             }),
             "linear: bias is [5], expected [4]");
+  EXPECT_EQ(error_of([&] {
+              linear_gelu_tanh(f32({2, 3}), f32({4, 5}));
+            }),
+            "linear_gelu_tanh: inner dimensions differ: x is [2, 3], weight is [4, 5] (the last "
+            "size of both must be equal)");
+  EXPECT_EQ(error_of([&] {
+              linear_gelu_tanh(f32({2, 5}), f32({4, 5}), f32({5}));
+            }),
+            "linear_gelu_tanh: bias is [5], expected [4]");
 }
 
 TEST(MatmulMeta, AllocatesAndRunsNothing) {

@@ -122,13 +122,12 @@ TEST(CudaTrainer, RefusesWhatHasNoKernels) {
 }
 
 // Launches of the first layer in one step, forward and backward.
-std::array<std::uint64_t, 2> launches_of_layer(CouplingKind coupling) {
+std::array<std::uint64_t, 2> launches_of_layer(const ModelConfig& model) {
   RunConfig config;
   config.device = "cuda";
   config.batch_size = 1;
-  config.model = tiny_run(TempDirectory()).model;
+  config.model = model;
   config.model.vocab_size = 32;
-  config.model.coupling = coupling;
   const Profile profile = measure_profile(config, {.warmup = 0, .steps = 1});
   const auto row = std::find_if(profile.rows.begin(), profile.rows.end(),
                                 [](const ProfileRow& r) { return r.path == "blocks.0"; });
@@ -142,15 +141,30 @@ std::array<std::uint64_t, 2> launches_of_layer(CouplingKind coupling) {
 // hamiltonian-potential is made of other ops and has no kernel of its own.
 TEST(CudaTrainer, TheCouplingAddsOneLaunchForwardAndTwoBackward) {
   if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
-  const auto plain = launches_of_layer(CouplingKind::none);
+  ModelConfig model = tiny_run(TempDirectory()).model;
+  const auto plain = launches_of_layer(model);
   EXPECT_GT(plain[0], 4U);
   for (const CouplingKind coupling :
        {CouplingKind::euler, CouplingKind::leapfrog, CouplingKind::symplectic_euler,
         CouplingKind::uncoupled, CouplingKind::uncoupled_k, CouplingKind::affine}) {
-    const auto coupled = launches_of_layer(coupling);
+    model.coupling = coupling;
+    const auto coupled = launches_of_layer(model);
     EXPECT_LE(coupled[0], plain[0] + 1) << "forward, coupling " << static_cast<int>(coupling);
     EXPECT_LE(coupled[1], plain[1] + 2) << "backward, coupling " << static_cast<int>(coupling);
   }
+}
+
+// The products bring the GELU and the gradients of the biases along.
+TEST(CudaTrainer, ALayerOfGpt2TakesEightLaunchesForwardAndTwentyOneBackward) {
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
+  ModelConfig model = family_defaults(Family::gpt2);
+  model.n_layer = 1;
+  model.n_head = 2;
+  model.n_embd = 16;
+  model.block_size = 8;
+  const auto launches = launches_of_layer(model);
+  EXPECT_LE(launches[0], 8U);
+  EXPECT_LE(launches[1], 21U);
 }
 
 TEST(CudaTrainer, ProfilePrintsLaunchesAndBytes) {
