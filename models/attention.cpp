@@ -57,16 +57,16 @@ Tensor Attention::operator()(const Tensor& x, const Tensor& rotation, KvCache::L
         reshape(linear(x, qkv, qkv_bias), {b, t, n_head + 2 * n_kv_head, head_dim});
     std::tie(q, k, v) = std::tuple_cat(split(heads, 2, {n_head, n_kv_head, n_kv_head}));
   }
-  const auto couple = [&] {
-    const MemoryScope scope("coupling");
-    std::tie(q, k) = std::tuple_cat(coupling(q, k));
-  };
-  if (coupling.defined() && coupling_rope == CouplingRope::before) couple();
-  if (rotation.defined()) {
+  const bool couples_first = coupling.defined() && coupling_rope == CouplingRope::before;
+  if (rotation.defined() && !couples_first) {
     q = rope(q, rotation, position);
     k = rope(k, rotation, position);
   }
-  if (coupling.defined() && coupling_rope == CouplingRope::after) couple();
+  if (coupling.defined()) {
+    // Before RoPE, the coupling rotates what it returns, and saves RoPE its own pass.
+    const MemoryScope scope("coupling");
+    std::tie(q, k) = std::tuple_cat(coupling(q, k, couples_first ? rotation : Tensor(), position));
+  }
   if (cache != nullptr) {
     k = append(cache->k, position, k);
     v = append(cache->v, position, v);

@@ -21,7 +21,8 @@ Coupling::Coupling(const ModelConfig& config, std::int64_t heads, std::int64_t w
       net(shared),
       owns_net(!shared.w1.defined()),
       mode(config.coupling_dt_mode),
-      options{static_cast<int>(config.coupling_steps), config.coupling_run_back} {
+      steps(static_cast<int>(config.coupling_steps)),
+      run_back(config.coupling_run_back) {
   if (owns_net) net = CouplingNetWeights(config, heads, width, tensor_options);
   if (!config.has_step_size()) return;
   const Shape shape = {net.w1.size(0)};
@@ -46,11 +47,13 @@ Tensor Coupling::step_size() const {
   throw Error(ErrorKind::internal, "coupling: not a dt mode");
 }
 
-std::array<Tensor, 2> Coupling::operator()(const Tensor& q, const Tensor& k) const {
+std::array<Tensor, 2> Coupling::operator()(const Tensor& q, const Tensor& k, const Tensor& rotation,
+                                           std::int64_t position) const {
+  const CouplingOptions options{steps, run_back, rotation, position};
   const auto run = [&](auto op) { return op(q, k, net.w1, net.w2, step_size(), options); };
   switch (kind) {
     case CouplingKind::none:
-      return {q, k};
+      break;
     case CouplingKind::euler:
       return run(coupling_euler);
     case CouplingKind::leapfrog:
@@ -66,7 +69,7 @@ std::array<Tensor, 2> Coupling::operator()(const Tensor& q, const Tensor& k) con
     case CouplingKind::hamiltonian_potential:
       return run(coupling_hamiltonian_potential);
   }
-  throw Error(ErrorKind::internal, "coupling: not a kind");
+  throw Error(ErrorKind::internal, "coupling: none, or not a kind");
 }
 
 double coupling_dt_parameter(double step_size, CouplingDtMode mode) {

@@ -33,8 +33,10 @@ struct Coupling {
   Coupling(const ModelConfig& config, std::int64_t heads, std::int64_t width,
            const TensorOptions& options, const CouplingNetWeights& shared);
   bool defined() const { return net.w1.defined(); }
-  // [B, T, Hq, D], [B, T, Hkv, D] -> the same shapes
-  std::array<Tensor, 2> operator()(const Tensor& q, const Tensor& k) const;
+  // [B, T, Hq, D], [B, T, Hkv, D] -> the same shapes, rotated as by rope(.., rotation, position)
+  // where a rotation is given.
+  std::array<Tensor, 2> operator()(const Tensor& q, const Tensor& k, const Tensor& rotation = {},
+                                   std::int64_t position = 0) const;
   // What the steps are multiplied by, [G]: dt, softplus(dt) or the fixed value. Undefined for
   // affine.
   Tensor step_size() const;
@@ -49,7 +51,8 @@ struct Coupling {
   Parameter dt;     // [G]; undefined when fixed, and for affine
   Tensor fixed_dt;  // [G]; no parameter: not trained, not saved
   CouplingDtMode mode = CouplingDtMode::raw;
-  CouplingOptions options;
+  int steps = 1;
+  bool run_back = false;
 };
 
 // The value of the parameter dt whose step size is `step_size`.

@@ -101,6 +101,10 @@ struct CouplingOptions {
   // Save the outputs instead of q and k; backward inverts the map, which restores them to rounding.
   // For leapfrog, symplectic_euler and affine.
   bool run_back = false;
+  // A rope_table: q and k come back rotated as by rope(.., rotation, position), without a pass of
+  // its own on a GPU. Undefined: they are not rotated. Takes no gradient.
+  Tensor rotation = {};
+  std::int64_t position = 0;
 };
 // n steps on the pair (q, k) of every head and token; f(x) = w2 silu(w1 x); G = Hkv nets, or 1
 // shared by all heads. With Hq > Hkv, f sees the mean of the group's queries, and every query of

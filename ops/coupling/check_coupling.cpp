@@ -1,6 +1,7 @@
 #include "ops/coupling/check_coupling.h"
 
 #include "ops/check_inputs.h"
+#include "ops/rope/rope.h"
 
 namespace duet {
 
@@ -17,6 +18,7 @@ void check_pair(const char* op, const Tensor& q, const Tensor& k, const Coupling
         ", expected 1 or more");
   check(invertible || !options.run_back, ErrorKind::usage, op,
         ": run_back is true, expected false: this map is not inverted");
+  if (options.rotation.defined()) check_rotation(op, q, options.rotation, options.position);
 }
 
 void check_stepped_coupling(const char* op, const SteppedInputs& in, const CouplingOptions& options,

@@ -66,11 +66,13 @@ void forward(const CouplingSizes& sizes, const CouplingKernels::Inputs& in, View
              View workspace, std::int64_t /*threads*/) {
   const CouplingCudaLayout layout(sizes, false);
   if (layout.blocks == 0 || sizes.width == 0) return;
-  const Task task(sizes, layout, in, workspace);
+  const Task task(sizes, layout, in, workspace, /*rotated=*/false);
+  const auto* const rotation = in.rotation.as<float>();
+  const Rows q(q_out, rotation), k(k_out, rotation);
   if (is_affine(sizes.map)) {
-    launch_affine_forward(task, layout, layout.shared_bytes(sizes), Rows(q_out), Rows(k_out));
+    launch_affine_forward(task, layout, layout.shared_bytes(sizes), q, k);
   } else {
-    launch_pair_forward(task, layout, layout.shared_bytes(sizes), Rows(q_out), Rows(k_out));
+    launch_pair_forward(task, layout, layout.shared_bytes(sizes), q, k);
   }
 }
 
@@ -78,12 +80,13 @@ void backward(const CouplingSizes& sizes, const CouplingKernels::Inputs& in,
               const CouplingKernels::Gradients& gradients, View workspace,
               std::int64_t /*threads*/) {
   const CouplingCudaLayout layout(sizes, true);
-  const Task task(sizes, layout, in, workspace);
+  const Task task(sizes, layout, in, workspace, /*rotated=*/sizes.run_back);
   const bool weights =
       gradients.w1.data != nullptr || gradients.w2.data != nullptr || gradients.dt.data != nullptr;
   float* const parts = workspace.as<float>() + layout.parts_begin;
   if (layout.blocks > 0) {
-    const TaskGradients to(gradients, weights ? parts : nullptr, layout.part_size);
+    const TaskGradients to(gradients, in.rotation.as<float>(), weights ? parts : nullptr,
+                           layout.part_size);
     if (is_affine(sizes.map)) {
       launch_affine_backward(task, layout, layout.shared_bytes(sizes), to);
     } else {

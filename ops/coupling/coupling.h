@@ -131,10 +131,14 @@ struct CouplingCudaLayout {
 struct CouplingKernels {
   struct Inputs {
     ConstView q, k, w1, w2, dt;
+    // On a GPU: a rope_table's rows [T, 2, D / 2] of these tokens, no gaps, aligned, D / 2 in
+    // fours. q_out and k_out are rotated by them, as are their gradients and the pair that run_back
+    // begins with. Null data: nothing is rotated.
+    ConstView rotation;
 
     std::uint64_t view_bytes() const {
       return viewed_bytes(q) + viewed_bytes(k) + viewed_bytes(w1) + viewed_bytes(w2) +
-             viewed_bytes(dt);
+             viewed_bytes(dt) + viewed_bytes(rotation);
     }
   };
   void (*forward)(const CouplingSizes& sizes, const Inputs& in, View q_out, View k_out,

@@ -202,14 +202,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   const unsigned tiles = task.work.tiles(F::kTokens);
   for (unsigned index = task.work.block(); index < tiles; index += task.work.blocks) {
     const TokenTile tile = task.work.tile(index, F::kTokens);
-    F from = {}, to = {};
-    F g_to = load_group<kWidth>(gradients.q_out, tile, task.group, 1.0F);
-    F g_from = load<kWidth>(gradients.k_out, tile, tile.head);
     if (grouped) {
       F one;
       one.each([](float& e) { e = 1; });
       put_wide(one, scale);
+      const F mean = load_group<kWidth>(task.q, tile, task.group, share);
+      put_wide(spread_of_group(task.q, gradients.q_out, tile, task.group, mean), spread);
     }
+    F from = {}, to = {};
+    F g_to = load_group<kWidth>(gradients.q_out, tile, task.group, 1.0F);
+    F g_from = load<kWidth>(gradients.k_out, tile, tile.head);
     // Half-steps, last first: an even one moves the key by the mean query, an odd one the mean
     // query by the key. From one to the next `from` and `to` change places.
     const int last = 2 * task.steps - 1;
@@ -219,9 +221,6 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (task.run_back ? i == last : half == 1) {
         to = load_group<kWidth>(task.q, tile, task.group, share);
         from = load<kWidth>(task.k, tile, tile.head);
-        if (i == last && grouped) {
-          put_wide(spread_of_group(task.q, gradients.q_out, tile, task.group, to), spread);
-        }
         if (!task.run_back) {
           swap(from, to);
           j = 0;

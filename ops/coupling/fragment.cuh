@@ -39,6 +39,15 @@ struct TokenTile {
   unsigned batch, time;  // of the first token
   unsigned length;       // tokens of a batch
   int head, count;
+
+  struct Place {
+    unsigned batch, time;
+  };
+  __device__ __forceinline__ Place place(int index) const {
+    const unsigned at = time + static_cast<unsigned>(index);
+    if (at < length) return {batch, at};
+    return {batch + at / length, at % length};
+  }
 };
 
 // The rows [D] of a [B, T, H, D] view. Null data: zeros to load, nothing to store.
@@ -47,9 +56,13 @@ struct Rows {
   std::int64_t batch_stride = 0, time_stride = 0, head_stride = 0;
   int width = 0;
   bool vector = false;  // rows are whole, aligned float4
+  // [T, 2, D / 2], aligned float4: the rows lie rotated by these cosines and sines (RoPE), and
+  // fragments hold them rotated back. Null: they lie as they are.
+  const float* angles = nullptr;
 
   Rows() = default;
-  explicit Rows(const ConstView& v) : data(const_cast<float*>(v.as<float>())) {
+  explicit Rows(const ConstView& v, const float* rotation = nullptr)
+      : data(const_cast<float*>(v.as<float>())), angles(rotation) {
     if (data == nullptr) return;
     batch_stride = v.stride(0);
     time_stride = v.stride(1);
@@ -61,15 +74,36 @@ struct Rows {
   }
 
   __device__ __forceinline__ float* row(const TokenTile& tile, int index, int head) const {
-    std::int64_t batch = tile.batch, time = tile.time + static_cast<unsigned>(index);
-    if (time >= tile.length) {
-      const unsigned past = tile.time + static_cast<unsigned>(index) - tile.length;
-      batch += 1 + past / tile.length;
-      time = past % tile.length;
-    }
-    return data + batch * batch_stride + time * time_stride + head * head_stride;
+    const TokenTile::Place at = tile.place(index);
+    return data + at.batch * batch_stride + at.time * time_stride + head * head_stride;
   }
 };
+
+// x1 = x1 cos - x2 sin ; x2 = x2 cos + x1 sin for the columns x1 of the first half and x2, half a
+// head further, which another lane of the warp holds. With sign -1 back again.
+template <int kWidth>
+__device__ __forceinline__ void rotate(Fragment<kWidth>& x, const Rows& rows, const TokenTile& tile,
+                                       float sign) {
+  using F = Fragment<kWidth>;
+  const int column = F::column(), half = rows.width / 2;
+  const bool inside = column < rows.width, second = column >= half;
+  const int partner = !inside ? F::lane() : (second ? column - half : column + half) / 4;
+  const float* angles = rows.angles + (second ? column - half : column);
+  const float sin_sign = second ? sign : -sign;
+  for (int r = 0; r < F::kRows; ++r) {
+    float other[4];
+    for (int i = 0; i < 4; ++i) {
+      other[i] = __shfl_sync(cuda::kFullMask, x.at[r][i], partner, F::kLanes);
+    }
+    const int row = F::row() + r;
+    if (row >= tile.count || !inside) continue;
+    const float* p = angles + std::int64_t{tile.place(row).time} * rows.width;
+    const float4 c = *reinterpret_cast<const float4*>(p);
+    const float4 s = *reinterpret_cast<const float4*>(p + half);
+    const float cos[4] = {c.x, c.y, c.z, c.w}, sin[4] = {s.x, s.y, s.z, s.w};
+    for (int i = 0; i < 4; ++i) x.at[r][i] = x.at[r][i] * cos[i] + other[i] * (sin_sign * sin[i]);
+  }
+}
 
 template <int kWidth>
 __device__ __forceinline__ Fragment<kWidth> load(const Rows& from, const TokenTile& tile,
@@ -94,14 +128,16 @@ __device__ __forceinline__ Fragment<kWidth> load(const Rows& from, const TokenTi
       }
     }
   }
+  if (from.angles != nullptr) rotate(x, from, tile, -1.0F);
   return x;
 }
 
 template <int kWidth>
-__device__ __forceinline__ void store(const Fragment<kWidth>& x, const Rows& to,
-                                      const TokenTile& tile, int head) {
+__device__ __forceinline__ void store(Fragment<kWidth> x, const Rows& to, const TokenTile& tile,
+                                      int head) {
   using F = Fragment<kWidth>;
   if (to.data == nullptr) return;
+  if (to.angles != nullptr) rotate(x, to, tile, 1.0F);
   const int column = F::column();
   for (int r = 0; r < F::kRows; ++r) {
     const int row = F::row() + r;

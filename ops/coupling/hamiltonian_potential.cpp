@@ -60,8 +60,11 @@ std::array<Tensor, 2> coupling_hamiltonian_potential(const Tensor& q, const Tens
   // Every query of a group moves by what their mean moved.
   const Tensor moved =
       group == 1 ? position : add(queries, reshape(sub(position, mean), {heads, tokens, 1, width}));
-  return {reshape(transpose(moved, 0, 1), q.shape()),
-          reshape(transpose(momentum, 0, 1), k.shape())};
+  const auto result = [&](const Tensor& heads_first, const Shape& shape) {
+    const Tensor x = reshape(transpose(heads_first, 0, 1), shape);
+    return options.rotation.defined() ? rope(x, options.rotation, options.position) : x;
+  };
+  return {result(moved, q.shape()), result(momentum, k.shape())};
 }
 
 }  // namespace duet

@@ -16,8 +16,9 @@ struct Task {
   // Packed matrices of all nets; null: every block packs its own into shared memory.
   const float* packed;
 
+  // `rotated`: q and k lie rotated by the rotation.
   Task(const CouplingSizes& s, const CouplingCudaLayout& layout, const CouplingKernels::Inputs& in,
-       const View& workspace)
+       const View& workspace, bool rotated)
       : work{static_cast<unsigned>(s.tokens()), static_cast<unsigned>(s.time),
              static_cast<unsigned>(s.key_heads), static_cast<unsigned>(s.nets),
              static_cast<unsigned>(layout.blocks)},
@@ -29,8 +30,8 @@ struct Task {
         padded_hidden(static_cast<int>(layout.hidden)),
         stride(static_cast<int>(layout.width) + 4),
         run_back(s.run_back),
-        q(in.q),
-        k(in.k),
+        q(in.q, rotated ? in.rotation.as<float>() : nullptr),
+        k(in.k, rotated ? in.rotation.as<float>() : nullptr),
         w1(in.w1.as<float>()),
         w2(in.w2.as<float>()),
         dt(in.dt.as<float>()),
@@ -46,8 +47,14 @@ struct TaskGradients {
   float* parts;
   std::int64_t part_size;
 
-  TaskGradients(const CouplingKernels::Gradients& g, float* to, std::int64_t size)
-      : q_out(g.q_out), k_out(g.k_out), q(g.q), k(g.k), parts(to), part_size(size) {}
+  TaskGradients(const CouplingKernels::Gradients& g, const float* rotation, float* to,
+                std::int64_t size)
+      : q_out(g.q_out, rotation),
+        k_out(g.k_out, rotation),
+        q(g.q),
+        k(g.k),
+        parts(to),
+        part_size(size) {}
 };
 
 // Calls f.operator()<kWidth>() with the padded width.

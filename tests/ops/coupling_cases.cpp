@@ -143,16 +143,57 @@ struct Sizes {
   Shape q;
   std::int64_t key_heads, nets, hidden;
   CouplingOptions options;
+  bool rotated = false;  // by RoPE, from position kPosition on
+
+  static constexpr std::int64_t kPosition = 2, kPastEnd = 1;  // rows of the table before and behind
+  static constexpr double kTheta = 10;
 
   Shape k() const { return {q[0], q[1], key_heads, q.back()}; }
+  CouplingOptions options_for(const Tensor& x) const {
+    CouplingOptions all = options;
+    if (rotated) {
+      // A wrong dtype is the op's to refuse, and not the table's.
+      const bool f64 = x.dtype() == DType::f64 && x.device().type != DeviceType::cuda;
+      all.rotation = rope_table(kPosition + x.size(1) + kPastEnd, x.size(3), kTheta,
+                                f64 ? DType::f64 : DType::f32, x.device());
+      all.position = kPosition;
+    }
+    return all;
+  }
+  // Bytes of the rotation that a coupling keeps, and that rope() keeps for each tensor.
+  std::int64_t rotated_bytes() const { return rotated ? q[1] * q.back() * 4 : 0; }
+  std::int64_t table_bytes() const {
+    return rotated ? (kPosition + q[1] + kPastEnd) * q.back() * 4 : 0;
+  }
 };
+
+// x [B, T, H, D]: the pair (i, i + D/2) of a token turns by position * theta^(-2i/D).
+void rotate(const Tensor& x) {
+  const std::int64_t heads = x.size(2), width = x.size(3), half = width / 2;
+  double* row = Tensor(x).mutable_data<double>();
+  for (std::int64_t n = 0; n < x.size(0) * x.size(1) * heads; ++n, row += width) {
+    const auto position = static_cast<double>(Sizes::kPosition + n / heads % x.size(1));
+    for (std::int64_t i = 0; i < half; ++i) {
+      const double angle = position * std::pow(Sizes::kTheta, -2.0 * static_cast<double>(i) /
+                                                                  static_cast<double>(width));
+      const double x1 = row[i], x2 = row[half + i];
+      row[i] = x1 * std::cos(angle) - x2 * std::sin(angle);
+      row[half + i] = x2 * std::cos(angle) + x1 * std::sin(angle);
+    }
+  }
+}
 
 OpCase row_of(const std::string& name, const Sizes& s, StepOracle step) {
   OpCase row;
   row.name = name;
   row.inputs = {s.q, s.k()};
   const int steps = s.options.steps;
-  row.oracle = [step, steps](const Tensors& in) { return oracle(in, step, steps); };
+  const bool rotated = s.rotated;
+  row.oracle = [step, steps, rotated](const Tensors& in) {
+    const Tensors out = oracle(in, step, steps);
+    if (rotated) std::ranges::for_each(out, rotate);
+    return out;
+  };
   // The steps move a group by its mean, and so spread NaN to its queries. Alone in its group it
   // goes where the formula takes it.
   const bool alone = s.q[2] == s.key_heads;
@@ -171,9 +212,8 @@ OpCase step_row(const std::string& name, StepOp op, StepOracle step, const Sizes
   const std::int64_t width = s.q.back();
   row.inputs.insert(row.inputs.end(),
                     {{s.nets, s.hidden, width}, {s.nets, width, s.hidden}, {s.nets}});
-  const CouplingOptions options = s.options;
-  row.call = [op, options](const Tensors& in) {
-    const auto [q_out, k_out] = op(in[0], in[1], in[2], in[3], in[4], options);
+  row.call = [op, s](const Tensors& in) {
+    const auto [q_out, k_out] = op(in[0], in[1], in[2], in[3], in[4], s.options_for(in[0]));
     return Tensors{q_out, k_out};
   };
   // The pair, before or after the steps, whatever their number; of the uncoupled, what moves.
@@ -182,7 +222,9 @@ OpCase step_row(const std::string& name, StepOp op, StepOracle step, const Sizes
   row.bench = {{1, 512, 8, 64}, {1, 512, 8, 64}, {8, 32, 64}, {8, 64, 32}, {8}};
   const double nets = op == coupling_leapfrog ? 2 : 1;  // evaluations of f a step
   row.bench_flops = nets * s.options.steps * 512 * 8 * 4 * 32 * 64;
-  row.saved_bytes = (pair + 2 * s.nets * s.hidden * width + s.nets) * 4;
+  row.saved_bytes = (pair + 2 * s.nets * s.hidden * width + s.nets) * 4 + s.rotated_bytes();
+  // rope() rotates what the coupling passes on.
+  if (op == coupling_uncoupled || op == coupling_uncoupled_k) row.saved_bytes += s.table_bytes();
   return row;
 }
 
@@ -191,10 +233,9 @@ OpCase potential_row(const std::string& name, const Sizes& s) {
   OpCase row = row_of(name, s, hamiltonian_potential);
   const std::int64_t width = s.q.back();
   row.inputs.insert(row.inputs.end(), {{s.nets, s.hidden, width}, {s.nets, 1, s.hidden}, {s.nets}});
-  const CouplingOptions options = s.options;
-  row.call = [options](const Tensors& in) {
+  row.call = [s](const Tensors& in) {
     const auto [q_out, k_out] =
-        coupling_hamiltonian_potential(in[0], in[1], in[2], in[3], in[4], options);
+        coupling_hamiltonian_potential(in[0], in[1], in[2], in[3], in[4], s.options_for(in[0]));
     return Tensors{q_out, k_out};
   };
   row.bench = {{1, 512, 8, 64}, {1, 512, 8, 64}, {8, 32, 64}, {8, 1, 32}, {8}};
@@ -204,8 +245,8 @@ OpCase potential_row(const std::string& name, const Sizes& s) {
   // x, w1 | h, the gradient at silu's output | that at h, w1 | dU = -1, w2
   const std::int64_t force = key + w1 + 2 * pairs * s.hidden + pairs * s.hidden + w1 + pairs + w2;
   const std::int64_t product = key + s.nets;  // with dt
-  const std::int64_t n = options.steps;
-  row.saved_bytes = ((n + 1) * (force + product) + n * product) * 4;
+  const std::int64_t n = s.options.steps;
+  row.saved_bytes = ((n + 1) * (force + product) + n * product) * 4 + 2 * s.table_bytes();
   return row;
 }
 
@@ -214,14 +255,14 @@ OpCase affine_row(const std::string& name, const Sizes& s) {
   const std::int64_t width = s.q.back();
   row.inputs.insert(row.inputs.end(),
                     {{s.nets, 2, s.hidden, width}, {s.nets, 2, 2 * width, s.hidden}});
-  const CouplingOptions options = s.options;
-  row.call = [options](const Tensors& in) {
-    const auto [q_out, k_out] = coupling_affine(in[0], in[1], in[2], in[3], options);
+  row.call = [s](const Tensors& in) {
+    const auto [q_out, k_out] = coupling_affine(in[0], in[1], in[2], in[3], s.options_for(in[0]));
     return Tensors{q_out, k_out};
   };
   row.bench = {{1, 512, 8, 64}, {1, 512, 8, 64}, {8, 2, 32, 64}, {8, 2, 128, 32}};
   row.bench_flops = 2.0 * s.options.steps * 512 * 8 * 6 * 32 * 64;
-  row.saved_bytes = (s.q.numel() + s.k().numel() + 6 * s.nets * s.hidden * width) * 4;
+  row.saved_bytes =
+      (s.q.numel() + s.k().numel() + 6 * s.nets * s.hidden * width) * 4 + s.rotated_bytes();
   return row;
 }
 
@@ -259,10 +300,16 @@ std::vector<OpCase> coupling_cases() {
     add("_shared_net", {{2, 3, 3, 4}, 3, 1, 2, {2}});
     add("_gqa_steps2", {{2, 5, 6, 3}, 2, 1, 4, {2}});
     add("_odd_sizes", {{3, 13, 1, 9}, 1, 1, 11, {1}});
+    // Heads of 8 are rotated by the coupling's kernel on a GPU, heads of 6 by rope's.
+    add("_rotated", {{3, 5, 2, 8}, 2, 2, 3, {1}, true});
+    add("_rotated_gqa_steps2", {{2, 5, 6, 8}, 2, 1, 4, {2}, true});
+    add("_rotated_narrow", {{3, 3, 2, 6}, 2, 2, 3, {1}, true});
     if (!c.invertible) continue;
     add("_run_back", {{3, 3, 2, 4}, 2, 2, 3, {1, true}});
     add("_run_back_gqa_steps3", {{3, 3, 4, 4}, 2, 2, 3, {3, true}});
-    for (std::size_t i = rows.size() - 2; i < rows.size(); ++i) {
+    add("_rotated_run_back", {{3, 5, 2, 8}, 2, 2, 3, {1, true}, true});
+    add("_rotated_run_back_gqa", {{3, 5, 4, 8}, 2, 2, 3, {1, true}, true});
+    for (std::size_t i = rows.size() - 4; i < rows.size(); ++i) {
       rows[i].large = 1;
       rows[i].large_why = "to run back is to subtract: large steps drown in f32 what they added to";
     }

@@ -62,8 +62,7 @@ inline Tensors coupling_inputs(Map map, const CouplingSetup& s, DType dtype) {
   return in;
 }
 
-inline Tensors fused(Map map, const Tensors& in, int steps, bool run_back = false) {
-  const CouplingOptions options{steps, run_back};
+inline Tensors fused(Map map, const Tensors& in, const CouplingOptions& options) {
   const auto step = [&](auto op) {
     const auto [q, k] = op(in[0], in[1], in[2], in[3], in[4], options);
     return Tensors{q, k};
@@ -86,6 +85,9 @@ inline Tensors fused(Map map, const Tensors& in, int steps, bool run_back = fals
   }
   const auto [q, k] = coupling_affine(in[0], in[1], in[2], in[3], options);
   return {q, k};
+}
+inline Tensors fused(Map map, const Tensors& in, int steps, bool run_back = false) {
+  return fused(map, in, CouplingOptions{steps, run_back});
 }
 
 // tanh(x) = 2 sigmoid(2 x) - 1
