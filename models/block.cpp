@@ -1,20 +1,31 @@
 #include "models/block.h"
 
 #include <string>
+#include <utility>
 
 #include "autograd/recompute.h"
 
 namespace duet {
 namespace {
 
-// f(x) inside the memory scope `name`; where `again`, only x is kept and f runs again in backward.
-template <class F>
-Tensor run(const char* name, bool again, const Tensor& x, F f) {
-  if (again) {
-    return recompute(name, [f](const std::vector<Tensor>& in) { return f(in[0]); }, {x});
-  }
-  const MemoryScope scope(name);
-  return f(x);
+// What `in` held ends here: only the sum is kept.
+std::array<Tensor, 2> normed(const char* scope_name, const Norm& norm, Residual in) {
+  const MemoryScope scope(scope_name);
+  return norm(in);
+}
+
+// {x, delta of branch({x})}: only x is kept, and the branch runs again in backward. It enters the
+// memory scopes of its norm and its body as the first run did.
+template <class Branch>
+Residual again(const char* name, Residual in, Branch branch) {
+  const Tensor x = std::exchange(in, {}).sum();
+  const ScopeId here = current_scope();
+  return {x, recompute(name,
+                       [here, branch](const std::vector<Tensor>& inputs) {
+                         const MemoryScope scope(here);
+                         return branch({inputs[0], {}}).delta;
+                       },
+                       {x})};
 }
 
 }  // namespace
@@ -40,71 +51,54 @@ TransformerBlock::TransformerBlock(const ModelConfig& config, std::int64_t index
   make("mlp", mlp, options);
 }
 
-Tensor TransformerBlock::attn_branch(const Tensor& x, const Tensor& rotation,
-                                     const ForwardContext& context) const {
-  Tensor h;
-  {
-    const MemoryScope scope("attn_norm");
-    h = attn_norm(x);
-  }
+Residual TransformerBlock::attn_branch(Residual in, const Tensor& rotation,
+                                       const ForwardContext& context) const {
+  const auto [x, h] = normed("attn_norm", attn_norm, std::move(in));
   const MemoryScope scope("attn");
   AttentionCapture* const capture =
       context.capture == nullptr ? nullptr : &context.capture->attention.emplace_back();
-  return model_dropout(attn(h, rotation, nullptr, 0, capture), dropout, layer, kUseDropoutAttention,
-                       context);
+  return {x, model_dropout(attn(h, rotation, nullptr, 0, capture), dropout, layer,
+                           kUseDropoutAttention, context)};
 }
 
-Tensor TransformerBlock::mlp_branch(const Tensor& x, const ForwardContext& context) const {
-  Tensor h;
-  {
-    const MemoryScope scope("mlp_norm");
-    h = mlp_norm(x);
-  }
-  return mlp_body(h, context);
-}
-
-Tensor TransformerBlock::mlp_body(const Tensor& h, const ForwardContext& context) const {
+Residual TransformerBlock::mlp_branch(Residual in, const ForwardContext& context) const {
+  const auto [x, h] = normed("mlp_norm", mlp_norm, std::move(in));
   const MemoryScope scope("mlp");
-  return model_dropout(mlp(h), dropout, layer, kUseDropoutMlp, context);
+  return {x, model_dropout(mlp(h), dropout, layer, kUseDropoutMlp, context)};
 }
 
-Tensor TransformerBlock::both(const Tensor& x, const Tensor& rotation,
-                              const ForwardContext& context) const {
-  // A branch that runs again enters the scopes of its norm and its body as the first run did.
-  const ScopeId here = current_scope();
-  const Tensor attended = run("attn", recompute_mode == RecomputeMode::attn, x,
-                              [this, here, rotation, context](const Tensor& in) {
-                                const MemoryScope scope(here);
-                                return attn_branch(in, rotation, context);
-                              });
-  if (recompute_mode == RecomputeMode::mlp) {
-    // Apart, so that the norm runs again with the MLP and what it returns need not be kept.
-    const Tensor y = add(x, attended);
-    return add(y, run("mlp", true, y, [this, here, context](const Tensor& in) {
-                 const MemoryScope scope(here);
-                 return mlp_branch(in, context);
-               }));
+Residual TransformerBlock::both(Residual in, const Tensor& rotation,
+                                const ForwardContext& context) const {
+  const auto attend = [this, rotation, context](Residual r) {
+    return attn_branch(std::move(r), rotation, context);
+  };
+  const auto feed_forward = [this, context](Residual r) {
+    return mlp_branch(std::move(r), context);
+  };
+  Residual attended = recompute_mode == RecomputeMode::attn ? again("attn", std::move(in), attend)
+                                                            : attend(std::move(in));
+  return recompute_mode == RecomputeMode::mlp ? again("mlp", std::move(attended), feed_forward)
+                                              : feed_forward(std::move(attended));
+}
+
+Residual TransformerBlock::operator()(Residual in, const Tensor& rotation,
+                                      const ForwardContext& context) const {
+  const std::string name = std::to_string(layer);
+  if (recompute_mode != RecomputeMode::block) {
+    const MemoryScope scope(name);
+    return both(std::move(in), rotation, context);
   }
-  const auto [y, h] = mlp_input(x, attended);
-  return add(y, mlp_body(h, context));
+  const auto all = [this, rotation, context](const std::vector<Tensor>& inputs) {
+    return both({inputs[0], {}}, rotation, context).sum();
+  };
+  return {recompute(name.c_str(), all, {std::exchange(in, {}).sum()}), {}};
 }
 
-std::array<Tensor, 2> TransformerBlock::mlp_input(const Tensor& x, const Tensor& attended) const {
-  const MemoryScope scope("mlp_norm");
-  return mlp_norm.of_sum(x, attended);
-}
-
-Tensor TransformerBlock::operator()(const Tensor& x, const Tensor& rotation,
-                                    const ForwardContext& context) const {
-  return run(std::to_string(layer).c_str(), recompute_mode == RecomputeMode::block, x,
-             [this, rotation, context](const Tensor& in) { return both(in, rotation, context); });
-}
-
-Tensor TransformerBlock::decode(const Tensor& x, const Tensor& rotation, KvCache::Layer& cache,
-                                std::int64_t position) const {
+Residual TransformerBlock::decode(Residual in, const Tensor& rotation, KvCache::Layer& cache,
+                                  std::int64_t position) const {
   const MemoryScope scope(std::to_string(layer));
-  const auto [y, h] = mlp_input(x, attn(attn_norm(x), rotation, &cache, position));
-  return add(y, mlp_body(h, {}));
+  const auto [x, h] = attn_norm(in);
+  return mlp_branch({x, attn(h, rotation, &cache, position)}, {});
 }
 
 }  // namespace duet

@@ -30,12 +30,12 @@ struct TransformerBlock {
   TransformerBlock() = default;
   TransformerBlock(const ModelConfig& config, std::int64_t index, const TensorOptions& options,
                    const CouplingNetWeights& shared_net);
-  // x [B, T, C] -> [B, T, C]. Requires: the block outlives the graph, at the same address, where it
-  // recomputes.
-  Tensor operator()(const Tensor& x, const Tensor& rotation, const ForwardContext& context) const;
-  // Decoding: the T tokens of x come after `position` known ones.
-  Tensor decode(const Tensor& x, const Tensor& rotation, KvCache::Layer& cache,
-                std::int64_t position) const;
+  // The residual stream [B, T, C] before the block -> behind it. Requires: the block outlives the
+  // graph, at the same address, where it recomputes.
+  Residual operator()(Residual in, const Tensor& rotation, const ForwardContext& context) const;
+  // Decoding: the T tokens of the stream come after `position` known ones.
+  Residual decode(Residual in, const Tensor& rotation, KvCache::Layer& cache,
+                  std::int64_t position) const;
   void visit(auto&& f) {
     f("attn_norm", attn_norm);
     f("attn", attn);
@@ -52,13 +52,11 @@ struct TransformerBlock {
   Mlp mlp;
 
  private:
-  Tensor both(const Tensor& x, const Tensor& rotation, const ForwardContext& context) const;
-  Tensor attn_branch(const Tensor& x, const Tensor& rotation, const ForwardContext& context) const;
-  Tensor mlp_branch(const Tensor& x, const ForwardContext& context) const;
-  // The residual stream behind attention, and its norm.
-  std::array<Tensor, 2> mlp_input(const Tensor& x, const Tensor& attended) const;
-  // What follows the norm of mlp_branch.
-  Tensor mlp_body(const Tensor& h, const ForwardContext& context) const;
+  // A branch: its norm, then attention or the MLP. Returns the stream it began with, and what it
+  // adds to that.
+  Residual attn_branch(Residual in, const Tensor& rotation, const ForwardContext& context) const;
+  Residual mlp_branch(Residual in, const ForwardContext& context) const;
+  Residual both(Residual in, const Tensor& rotation, const ForwardContext& context) const;
 };
 
 }  // namespace duet

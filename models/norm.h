@@ -8,6 +8,15 @@
 
 namespace duet {
 
+// The residual stream behind a branch: x + delta, not yet added, so that the norm which comes next
+// adds them in its own pass.
+struct Residual {
+  Tensor x;      // [*, C]
+  Tensor delta;  // [*, C]; undefined: nothing is to be added
+
+  Tensor sum() const { return delta.defined() ? add(x, delta) : x; }
+};
+
 struct Norm {
   Norm() = default;
   Norm(const ModelConfig& config, const TensorOptions& options)
@@ -20,10 +29,11 @@ struct Norm {
   Tensor operator()(const Tensor& x) const {
     return family == Family::llama ? rms_norm(x, weight) : layer_norm(x, weight, bias);
   }
-  // {sum, norm of the sum}, sum = x + delta: in one pass, with the bits of the two.
-  std::array<Tensor, 2> of_sum(const Tensor& x, const Tensor& delta) const {
-    return family == Family::llama ? add_rms_norm(x, delta, weight)
-                                   : add_layer_norm(x, delta, weight, bias);
+  // {sum, norm of the sum}: in one pass, with the bits of the two.
+  std::array<Tensor, 2> operator()(const Residual& r) const {
+    if (!r.delta.defined()) return {r.x, (*this)(r.x)};
+    return family == Family::llama ? add_rms_norm(r.x, r.delta, weight)
+                                   : add_layer_norm(r.x, r.delta, weight, bias);
   }
   void visit(auto&& f) {
     f("weight", weight);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "runtime/memory_ops.h"
 
@@ -104,20 +105,20 @@ Tensor Transformer::embed(const Tensor& ids, std::int64_t position) const {
 }
 
 Tensor Transformer::hidden(const Tensor& ids, const ForwardContext& context) const {
-  Tensor x = embed(ids, 0);
+  Residual x{embed(ids, 0), {}};
   {
     const MemoryScope scope("embedding");
-    x = model_dropout(x, config_.dropout, 0, kUseDropoutEmbedding, context);
+    x.x = model_dropout(x.x, config_.dropout, 0, kUseDropoutEmbedding, context);
   }
   {
     const MemoryScope scope("blocks");
     for (const TransformerBlock& block : blocks_) {
-      x = block(x, rotation_, context);
-      if (context.capture != nullptr) context.capture->residual.push_back(x);
+      x = block(std::move(x), rotation_, context);
+      if (context.capture != nullptr) context.capture->residual.push_back(x.sum());
     }
   }
   const MemoryScope scope("final_norm");
-  return final_norm_(x);
+  return final_norm_(x)[1];
 }
 
 Tensor Transformer::head_loss(const Tensor& x, const Tensor& targets,
@@ -185,14 +186,14 @@ Tensor Transformer::logits(const Tensor& ids, KvCache& cache, Positions position
         " more, expected at most ", cache.capacity,
         "; ask for fewer new tokens, or slide the context");
   const NoGradGuard no_grad;
-  Tensor x = embed(ids, cache.length);
+  Residual x{embed(ids, cache.length), {}};
   {
     const MemoryScope scope("blocks");
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      x = blocks_[i].decode(x, rotation_, cache.layers[i], cache.length);
+      x = blocks_[i].decode(std::move(x), rotation_, cache.layers[i], cache.length);
     }
   }
-  Tensor out = head(final_norm_(x), positions);
+  Tensor out = head(final_norm_(x)[1], positions);
   cache.length += ids.size(1);  // last: an error above leaves the cache as it was
   return out;
 }
