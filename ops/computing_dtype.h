@@ -10,20 +10,13 @@ namespace duet {
 // f32 and f64 have kernels on the cpu, f32 on cuda. On meta none runs, so a step in bf16 can be
 // planned.
 inline bool computes(DType dtype, Device device) {
-  switch (device.type) {
-    case DeviceType::cpu:
-      return dtype == DType::f32 || dtype == DType::f64;
-    case DeviceType::cuda:
-      return dtype == DType::f32;
-    case DeviceType::meta:
-      return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16;
-  }
-  return false;
+  if (dtype == DType::bf16) return device.type == DeviceType::meta;
+  return dtype == DType::f32 || (dtype == DType::f64 && device.kernels() == DeviceType::cpu);
 }
 
 // f64 is right on other devices, so it has a message of its own. Throws Error(dtype).
 inline void check_no_f64_on_cuda(const char* op, DType dtype, Device device) {
-  check(dtype != DType::f64 || device.type != DeviceType::cuda, ErrorKind::dtype, op,
+  check(dtype != DType::f64 || device.kernels() != DeviceType::cuda, ErrorKind::dtype, op,
         ": float64 has no kernels on cuda: got f64, expected f32; convert it, or run with --device "
         "cpu");
 }

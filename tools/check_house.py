@@ -85,6 +85,9 @@ def problems(root):
                     yield f"{path}:{number}: {top} may not include {match[1]}: {line.strip()}"
             if re.search(r"\b(TODO|FIXME|XXX)\b", line):
                 yield f"{path}:{number}: left for later: {line.strip()}"
+            if top == "ops" and re.search(r"\btype\s*[!=]=\s*DeviceType::(cuda|cpu)\b", line):
+                yield (f"{path}:{number}: an op's sizes and limits follow Device::kernels(), or a plan on meta "
+                       f"has others: {line.strip()}")
             if "std::regex" in line or re.search(r"\bassert\(", line) or "std::abort" in line:
                 yield f"{path}:{number}: std::regex, assert and abort are not used here: {line.strip()}"
     rows = row_names(root)

@@ -5,6 +5,7 @@
 #include "runtime/memory_advice.h"
 #include "tools/output.h"
 #include "train/device_choice.h"
+#include "train/run_checks.h"
 
 namespace duet {
 namespace {
@@ -28,6 +29,7 @@ CheckpointModel open_model(const std::string& path, std::int64_t threads,
   Notices notices;
   set_memory_advice("the checkpoint's weights do not fit here: " + elsewhere(choice.device));
   CheckpointReader checkpoint = CheckpointReader::open(path, notices);
+  check_kernels(checkpoint.model_config(), choice.device);
   std::unique_ptr<Tokenizer> tokenizer = checkpoint.tokenizer();
   Transformer model(checkpoint.model_config(), DType::f32, choice.device);
   checkpoint.load_weights(named_tensors(model));

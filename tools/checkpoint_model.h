@@ -17,7 +17,8 @@ struct CheckpointModel {
 };
 
 // The model on `device` (auto, cpu or cuda). Rejected checkpoints are named on standard error.
-// Throws Error(file) when none is good, Error(usage) where the device is not usable.
+// Throws Error(file) when none is good, Error(usage) where the device is not usable or has no
+// kernels for the model.
 CheckpointModel open_model(const std::string& path, std::int64_t threads,
                            const std::string& device);
 

@@ -90,10 +90,7 @@ Batch empty_batch(const RunConfig& config, Device device) {
 StepBench::StepBench(const RunConfig& config, Device device)
     : config_(config),
       device_(device),
-      model_(
-          config.model,
-          device.type == DeviceType::meta ? planned_dtype(config) : training_dtype(config, device),
-          device),
+      model_(config.model, training_dtype(config, device), device),
       optimizer_(named_tensors(model_), adamw_options(config)),
       tokens_(config.batch_size * config.model.block_size * config.gradient_accumulation_steps),
       flops_(flops_per_token(config.model, config.model.block_size) *

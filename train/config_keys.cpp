@@ -62,10 +62,7 @@ ChoiceKey word(std::vector<std::string_view> names, std::vector<AbsentChoice> ab
 }
 
 ChoiceKey device_choices() {
-  ChoiceKey key = kCudaBuild
-                      ? word<&RunConfig::device>({"auto", "cpu", "cuda"}, {})
-                      : word<&RunConfig::device>(
-                            {"auto", "cpu"}, {{"cuda", "this build has no CUDA; use auto or cpu"}});
+  ChoiceKey key = word<&RunConfig::device>({"auto", "cpu", "cuda"}, {});
   key.meaning = device_key;
   return key;
 }

@@ -66,6 +66,10 @@ std::string fallback_notice(const std::string& key, const DeviceChoice& choice) 
   return fell_back ? "device: cpu: " + choice.reason : std::string();
 }
 
+Device planning_device(const std::string& word) {
+  return device_key(word, "device") == "cuda" ? kMetaCuda : meta_for(training_device(word));
+}
+
 std::string device_words(Device device) {
   if (device.type != DeviceType::cuda) return concat(device);
   const CudaStatus& cuda = cuda_status();

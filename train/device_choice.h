@@ -30,6 +30,9 @@ DeviceChoice choose_device(const std::string& key);
 // command that runs something says it before anything else.
 std::string fallback_notice(const std::string& key, const DeviceChoice& choice);
 inline Device training_device(const std::string& key) { return choose_device(key).device; }
+// The meta device on which such a run is planned. cuda needs no GPU for that, nor a build for CUDA:
+// only auto asks for one. Throws Error(usage) for another word.
+Device planning_device(const std::string& key);
 
 // "cpu"; "cuda:0 (NVIDIA H200, 139.8 GiB)".
 std::string device_words(Device device);

@@ -28,6 +28,17 @@ struct Room {
   std::string name;
 };
 
+// What an op refuses of a model or a batch is the user's to change: the same message, another kind.
+template <class F>
+auto refuse_as_usage(F&& walk) {
+  try {
+    return walk();
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::shape) throw;
+    throw Error(ErrorKind::usage, e.what());
+  }
+}
+
 Room room_of(Device device) {
   Room room;
   if (device.type == DeviceType::cuda) {
@@ -43,25 +54,32 @@ Room room_of(Device device) {
 
 }  // namespace
 
-DType planned_dtype(const RunConfig& config) {
+DType training_dtype(const RunConfig& config, Device device) {
+  const bool on_cuda = device.kernels() == DeviceType::cuda;
   if (config.dtype == "float32") return DType::f32;
-  if (config.dtype == "float64") return DType::f64;
+  if (config.dtype == "float64") {
+    check(!on_cuda, ErrorKind::usage,
+          "dtype: float64 has no kernels on CUDA: got --dtype float64, expected float32");
+    return DType::f64;
+  }
   check(config.dtype == "bfloat16", ErrorKind::usage, "dtype: got ", in_quotes(config.dtype),
         ", expected float32");
-  return DType::bf16;
-}
-
-DType training_dtype(const RunConfig& config, Device device) {
-  const DType dtype = planned_dtype(config);
-  const bool on_cuda = device.type == DeviceType::cuda;
   check(
-      dtype != DType::bf16, ErrorKind::usage, "dtype: bfloat16 has no kernels on ",
+      device.type == DeviceType::meta, ErrorKind::usage, "dtype: bfloat16 has no kernels on ",
       on_cuda ? "CUDA (products, attention and norms are float32 alone)" : "the CPU",
       " in this version: got --dtype bfloat16, expected float32; duet profile --plan shows what a "
       "run in bfloat16 would take");
-  check(dtype != DType::f64 || !on_cuda, ErrorKind::usage,
-        "dtype: float64 has no kernels on CUDA: got --dtype float64, expected float32");
-  return dtype;
+  return DType::bf16;
+}
+
+void check_kernels(const ModelConfig& model, Device device) {
+  if (device.kernels() == DeviceType::cpu) return;  // takes every model that there can be
+  const NoGradGuard no_grad;
+  const Device meta = meta_for(device);
+  refuse_as_usage([&] {
+    const Tensor ids = Tensor::empty({1, 1}, DType::i32, meta);
+    return Transformer(model, DType::f32, meta).loss(ids, ids);
+  });
 }
 
 void check_config(const RunConfig& c) {
@@ -136,7 +154,9 @@ std::optional<std::uint64_t> memory_limit_of(const RunConfig& config) {
 }
 
 std::uint64_t check_memory(const char* command, const RunConfig& run) {
-  Room room = room_of(training_device(run.device));
+  const Device device = training_device(run.device);
+  check_kernels(run.model, device);
+  Room room = room_of(device);
   if (const auto given = memory_limit_of(run); given && *given <= room.bytes) {
     room = {*given, "memory_limit"};
   }
@@ -155,7 +175,7 @@ std::uint64_t check_memory(const char* command, const RunConfig& run) {
     refuse(state, " for weights, gradients and moments alone",
            "use a smaller model (n_layer, n_embd)");
   }
-  const std::uint64_t peak = plan_memory(run).peak();
+  const std::uint64_t peak = refuse_as_usage([&] { return plan_memory(run).peak(); });
   if (peak > room.bytes) refuse(peak, " planned at peak", fit_advice(fit(run, room.bytes)));
   return peak;
 }

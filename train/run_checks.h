@@ -12,16 +12,20 @@
 
 namespace duet {
 
-// Of config.dtype, wherever it is to run. Throws Error(usage) for a dtype that there is not.
-DType planned_dtype(const RunConfig& config);
-// The same on a device that is to run it. Throws Error(usage) naming what it has no kernels for.
+// Of config.dtype. Throws Error(usage) for a dtype that there is not, and for one that the device
+// has no kernels for; on meta, for one that is in no plan of the device it stands for.
 DType training_dtype(const RunConfig& config, Device device);
+// A model that the device's kernels are not made for, such as one with too wide heads: throws
+// Error(usage) with the message of the op that refuses it. One token is walked on meta, so nothing
+// but the ops says what they take.
+void check_kernels(const ModelConfig& model, Device device);
 // Throws Error(usage) naming the key that is out of range. The model's own keys: models/config.h.
 void check_config(const RunConfig& config);
 // config.memory_limit in bytes; nothing when it is left to the device. Throws Error(usage).
 std::optional<std::uint64_t> memory_limit_of(const RunConfig& config);
 // A run that cannot fit is refused with numbers and a setting that does, and not by the system in
-// mid-run: throws Error(memory) when weights, gradients and moments, or the peak planned on meta,
+// mid-run: throws Error(usage) as check_kernels(), and for a batch that kernels are not made for;
+// Error(memory) when weights, gradients and moments, or the peak planned on meta,
 // exceed memory_limit or what config.device has free. Returns that peak.
 std::uint64_t check_memory(const char* command, const RunConfig& run);
 // A resume must have the model, dtype, tokenizer and data that the checkpoint was trained with:

@@ -20,13 +20,13 @@ constexpr KernelTable<AttentionKernels> kernels{"attention", &attention_cpu,
 constexpr std::int64_t kSerialWork = 1 << 19;
 
 Tensor forward_workspace(const AttentionInputs& in, const Tensor& q) {
-  if (q.device().type == DeviceType::cuda) return Tensor::empty({0}, q.dtype(), q.device());
+  if (q.device().kernels() == DeviceType::cuda) return Tensor::empty({0}, q.dtype(), q.device());
   // one row for each thread that will have work
   return Tensor::empty({attention_threads(in), attention_workspace(in).forward}, q.dtype(),
                        q.device());
 }
 Tensor backward_workspace(const AttentionInputs& in, const Tensor& q) {
-  if (q.device().type == DeviceType::cuda) {  // a number per row of scores
+  if (q.device().kernels() == DeviceType::cuda) {  // a number per row of scores
     return Tensor::empty({in.batch() * in.heads() * in.queries()}, q.dtype(), q.device());
   }
   return Tensor::empty({attention_threads(in), attention_workspace(in).backward}, q.dtype(),
@@ -118,7 +118,7 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
         v.device());
   check(std::isfinite(options.scale), ErrorKind::usage, "attention: scale: got ", options.scale,
         ", expected a finite number, or 0 for 1/sqrt(D)");
-  if (q.device().type == DeviceType::cuda) {
+  if (q.device().kernels() == DeviceType::cuda) {
     const std::int64_t width = std::max(q.size(3), v.size(3));
     const std::int64_t rows =
         q.size(0) * std::max(q.size(2), k.size(2)) * std::max(q.size(1), k.size(1));

@@ -22,7 +22,7 @@ ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstV
 // A GPU's block holds whole rows, and one of hidden units for each token. Throws Error(shape) for
 // more than its kernels are made for.
 void check_kernel_sizes(const char* op, const Tensor& q, const Tensor& k, const Tensor& w1) {
-  if (q.device().type != DeviceType::cuda) return;
+  if (q.device().kernels() != DeviceType::cuda) return;
   const auto check_size = [op](const char* what, std::int64_t size, std::int64_t most) {
     check(size <= most, ErrorKind::shape, op, ": ", what, " is too large for cuda: got ", size,
           ", expected <= ", most, "; run with --device cpu");
@@ -71,8 +71,8 @@ struct Call {
   // Whether the kernels rotate the rows, or rope's kernel does, behind them and before them: a
   // GPU's rotate heads whose halves are whole float4.
   bool kernels_rotate() const {
-    return rotation.defined() && q.device().type == DeviceType::cuda && rotation.size(2) % 4 == 0 &&
-           rotation.is_contiguous() &&
+    return rotation.defined() && q.device().kernels() == DeviceType::cuda &&
+           rotation.size(2) % 4 == 0 && rotation.is_contiguous() &&
            reinterpret_cast<std::uintptr_t>(rotation.view().data) % 16 == 0;
   }
   // What comes rotated to backward, as the kernels want it. Undefined stays undefined.
@@ -85,7 +85,7 @@ struct Call {
     return std::min<std::int64_t>(num_threads(), sizes.chunks().count);
   }
   Tensor workspace(bool backward) const {
-    const std::int64_t size = q.device().type == DeviceType::cuda
+    const std::int64_t size = q.device().kernels() == DeviceType::cuda
                                   ? CouplingCudaLayout(sizes, backward).size
                                   : CouplingWorkspace(sizes, threads(), backward).size;
     return Tensor::empty({size}, q.dtype(), q.device());

@@ -31,7 +31,7 @@ inline constexpr std::int64_t kEmbeddingPart = 64;
 // Words of 8 bytes that backward needs for `ids` rows: the order of the rows; on cuda also what two
 // ids may leave over in each part of it, `width` doubles each.
 inline std::int64_t embedding_scratch(std::int64_t ids, std::int64_t width, Device device) {
-  if (device.type != DeviceType::cuda) return ids;
+  if (device.kernels() != DeviceType::cuda) return ids;
   return ids + 2 * ((ids + kEmbeddingPart - 1) / kEmbeddingPart) * width;
 }
 

@@ -32,7 +32,7 @@ std::array<Tensor, 3> norm_gradients(const KernelTable<LayerNormKernels>& table,
   const Tensor plain_dsum = dsum.defined() ? contiguous_copy(dsum) : Tensor();
   const std::int64_t width = weight.size(0);
   const std::int64_t rows = width > 0 ? x.numel() / width : 0;
-  const Shape parts_shape{layer_norm_chunks(rows, x.device().type).count, width};
+  const Shape parts_shape{layer_norm_chunks(rows, x.device().kernels()).count, width};
   Tensor dx =
       any_needed(request, at_weight) ? Tensor::empty(x.shape(), x.dtype(), x.device()) : Tensor();
   WeightGradient dweight(request, at_weight, weight);

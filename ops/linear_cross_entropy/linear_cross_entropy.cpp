@@ -22,7 +22,7 @@ constexpr KernelTable<LinearCrossEntropyKernels> kernels{
 // sixteenth of all logits, but no fewer than 32, below which the products get slow. Four times that
 // on a GPU, whose many cores a small product does not fill.
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocab, DType dtype, Device device) {
-  const std::int64_t scale = device.type == DeviceType::cuda ? 4 : 1;
+  const std::int64_t scale = device.kernels() == DeviceType::cuda ? 4 : 1;
   const std::int64_t bytes = scale * (64 << 20);
   const std::int64_t row_bytes =
       std::max<std::int64_t>(1, vocab) * static_cast<std::int64_t>(size_of(dtype));

@@ -29,7 +29,7 @@ Tensor sum_over(const Tensor& x, const DimMask& reduced) {
   const Tensor permuted = x.as_strided(shape, strides, x.offset());
   Tensor y = Tensor::empty(kept, x.dtype(), x.device());
   const std::int64_t count =
-      x.device().type == DeviceType::cuda ? cuda_sum_parts(permuted.view(), kept.ndim()) : 1;
+      x.device().kernels() == DeviceType::cuda ? cuda_sum_parts(permuted.view(), kept.ndim()) : 1;
   Tensor parts;
   if (count > 1) parts = Tensor::empty({y.numel(), count}, DType::f64, x.device());
   kernels.launch(x.device(), &ReduceKernels::sum, permuted.view(), y.mutable_view(),

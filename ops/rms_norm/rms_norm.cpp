@@ -34,8 +34,8 @@ std::array<Tensor, 2> norm_gradients(const KernelTable<RmsNormKernels>& table, c
   if (dweight.needed()) {
     const std::int64_t width = weight.size(0);
     const std::int64_t rows = width > 0 ? x.numel() / width : 0;
-    parts =
-        Tensor::empty({rms_norm_chunks(rows, x.device().type).count, width}, x.dtype(), x.device());
+    parts = Tensor::empty({rms_norm_chunks(rows, x.device().kernels()).count, width}, x.dtype(),
+                          x.device());
   }
   table.launch(x.device(), &RmsNormKernels::backward, x.view(), weight.view(),
                dsum.defined() ? plain_dsum.view() : ConstView{}, contiguous_copy(dy).view(), eps,

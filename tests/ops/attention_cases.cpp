@@ -28,9 +28,9 @@ Tensors call(const Tensors& in, const Mask& mask) {
   if (mask.first_visible) {
     const std::int64_t batch = in[0].size(0), queries = in[0].size(1), keys = in[1].size(1);
     const Device device = in[0].device();
-    options.first_visible =
-        Tensor::empty({batch, queries}, DType::i32, device == kMeta ? kMeta : kCpu);
-    if (device != kMeta) {
+    const bool planned = device.type == DeviceType::meta;
+    options.first_visible = Tensor::empty({batch, queries}, DType::i32, planned ? device : kCpu);
+    if (!planned) {
       auto* p = options.first_visible.mutable_data<std::int32_t>();
       for (std::int64_t b = 0; b < batch; ++b) {
         for (std::int64_t i = 0; i < queries; ++i) {

@@ -79,7 +79,8 @@ std::string check_broadcasting(const OpCase& row);
 // --- error_checks.cpp
 // Mixed dtypes, mixed devices, whole-number and undefined inputs: an Error that names the op.
 std::string check_errors(const OpCase& row);
-// On meta: the same shapes, forward and backward, no byte touched, the same blocks taken.
+// On meta: the same shapes, forward and backward, no byte touched, the same blocks taken as on
+// test_device().
 std::string check_meta(const OpCase& row);
 
 }  // namespace duet::test

@@ -18,7 +18,8 @@ std::int64_t target_of(std::int64_t row, std::int64_t vocab, std::int64_t ignore
 Tensor targets_for(const Tensor& input, std::int64_t vocab, const Losses& options, DType dtype) {
   Shape shape;
   for (int d = 0; d + 1 < input.ndim(); ++d) shape.push_back(input.shape()[d]);
-  if (input.device() == kMeta) return Tensor::empty(shape, dtype, kMeta);
+  const Device device = input.device();
+  if (device.type == DeviceType::meta) return Tensor::empty(shape, dtype, device);
   Tensor t = Tensor::empty(shape, dtype);
   for (std::int64_t n = 0; n < t.numel(); ++n) {
     const std::int64_t target = target_of(n, vocab, options.ignore_index);

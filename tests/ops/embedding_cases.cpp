@@ -6,7 +6,8 @@ namespace duet::test {
 namespace {
 
 Tensor ids_for(const Tensor& weight, const Shape& shape, DType dtype) {
-  if (weight.device() == kMeta) return Tensor::empty(shape, dtype, kMeta);
+  const Device device = weight.device();
+  if (device.type == DeviceType::meta) return Tensor::empty(shape, dtype, device);
   Tensor ids = Tensor::empty(shape, dtype);
   for (std::int64_t n = 0; n < ids.numel(); ++n) {
     const std::int64_t id = (n * 7 + 3) % weight.size(0);

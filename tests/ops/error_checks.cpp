@@ -95,31 +95,32 @@ std::string check_errors(const OpCase& row) {
 std::string check_meta(const OpCase& row) {
   const Tensors exact = random_inputs(row);
   Tensors inputs, cotangents;
-  for (const Tensor& t : exact) inputs.push_back(Tensor::empty(t.shape(), DType::f32, kMeta));
+  const Device meta = meta_for(test_device());
+  for (const Tensor& t : exact) inputs.push_back(Tensor::empty(t.shape(), DType::f32, meta));
   const Tensors real = forward(row, exact), outputs = forward(row, inputs);
   for (std::size_t i = 0; i < real.size(); ++i) {
     const Tensor& y = outputs[i];
-    if (y.shape() != real[i].shape() || y.device() != kMeta) {
+    if (y.shape() != real[i].shape() || y.device() != meta) {
       return concat(row.name, " on meta: output ", i, " is ", y.shape(), " on ", y.device(),
                     ", expected ", real[i].shape(), " on meta");
     }
-    cotangents.push_back(Tensor::empty(y.shape(), DType::f32, kMeta));
+    cotangents.push_back(Tensor::empty(y.shape(), DType::f32, meta));
   }
   if (!row.differentiable) return "";
   const Result result = run(row, inputs, cotangents);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& g = result.grads[i];
-    if (!g.defined() || g.shape() != inputs[i].shape() || g.device() != kMeta) {
+    if (!g.defined() || g.shape() != inputs[i].shape() || g.device() != meta) {
       return concat(row.name, " on meta: input ", i, " got no gradient of its shape on meta");
     }
   }
   const std::array<Taken, 2> planned = taken_by_a_step(row, inputs, cotangents);
   const std::array<Taken, 2> measured = taken_by_a_step(
-      row, convert(exact, DType::f32), convert(random_cotangents(row, exact), DType::f32));
+      row, on_device(exact, DType::f32), on_device(random_cotangents(row, exact), DType::f32));
   for (const std::size_t i : {0U, 1U}) {
     if (planned[i] == measured[i]) continue;
     return concat(row.name, ": ", i == 0 ? "forward" : "backward", " on meta takes ", planned[i],
-                  "; on the cpu ", measured[i]);
+                  "; on ", name(test_device().type), ' ', measured[i]);
   }
   return "";
 }

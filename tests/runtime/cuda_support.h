@@ -54,16 +54,21 @@ inline void use_orders(const Orders&) {}
 #endif
 
 // Every tensor on the GPU has an allocation of its own, until the end of the C++ block: one that is
-// guarded, in the simulator.
+// guarded, in the simulator. So has every tensor of a plan.
 class OwnAllocations {
  public:
-  OwnAllocations() : previous_(allocator(kCuda).set_pass_through(true)) {}
-  ~OwnAllocations() { allocator(kCuda).set_pass_through(previous_); }
+  OwnAllocations()
+      : previous_(allocator(kCuda).set_pass_through(true)),
+        planned_(allocator(kMetaCuda).set_pass_through(true)) {}
+  ~OwnAllocations() {
+    allocator(kCuda).set_pass_through(previous_);
+    allocator(kMetaCuda).set_pass_through(planned_);
+  }
   OwnAllocations(const OwnAllocations&) = delete;
   OwnAllocations& operator=(const OwnAllocations&) = delete;
 
  private:
-  bool previous_;
+  bool previous_, planned_;
 };
 
 }  // namespace duet::test

@@ -60,6 +60,20 @@ TEST(Shape, Broadcasts) {
             }));
 }
 
+TEST(Device, MetaStandsForAnother) {
+  EXPECT_EQ(kCpu.kernels(), DeviceType::cpu);
+  EXPECT_EQ(kCuda.kernels(), DeviceType::cuda);
+  EXPECT_EQ(kMeta.kernels(), DeviceType::cpu);
+  EXPECT_EQ(kMetaCuda.kernels(), DeviceType::cuda);
+  EXPECT_EQ(meta_for(kCuda), kMetaCuda);
+  EXPECT_EQ(meta_for(kMetaCuda), kMetaCuda);
+  EXPECT_EQ(meta_for(kCpu), kMeta);
+  EXPECT_FALSE(kMeta == kMetaCuda);
+  EXPECT_EQ(concat(kMeta, ", ", kMetaCuda), "meta, meta (for cuda)");
+  EXPECT_EQ(Tensor::zeros({2}, DType::f32, kMetaCuda).device(), kMetaCuda);
+  EXPECT_EQ(&allocator(kMeta), &allocator(kMetaCuda));
+}
+
 TEST(Tensor, MakesAndRefuses) {
   EXPECT_EQ(elements(Tensor::full({2, 2}, 7, DType::f64)), Values(4, 7.0));
   EXPECT_EQ(Tensor::zeros({}, DType::i64).item(), 0.0);

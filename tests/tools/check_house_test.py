@@ -63,6 +63,10 @@ class CheckHouse(unittest.TestCase):
         self.one({"ops/a.cpp": "// a\n// TO" + "DO: later\n"}, "left for later")
         self.one({"ops/a.cpp": "// a\nass" + "ert(x);\n"}, "not used here")
 
+    def test_ops_plan_on_meta_what_they_take(self):
+        self.one({"ops/a.cpp": "// a\nif (x.device().type == DeviceType::cuda) {}\n"}, "Device::kernels()")
+        self.assertEqual(self.found({"ops/a.cpp": "// a\nif (x.device().kernels() == DeviceType::cuda) {}\n"}), [])
+
     def test_header_guard_and_banner(self):
         self.one({"ops/a.h": "// a\nint x;\n"}, "#pragma once")
         self.one({"ops/a.cpp": "int x;\n"}, "no banner")

@@ -102,6 +102,67 @@ TEST_F(DeviceCommand, BFloat16IsRefusedWithWhatIsMissing) {
   EXPECT_FALSE(fs::exists(directory_ / "run"));
 }
 
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST_F(DeviceCommand, APlanNeedsNoGpuAndHolds) {
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
+  const std::vector<std::string> profile = {
+      "profile", "--device",     "cuda", "--preset",     "tiny",     "--n_layer",
+      "1",       "--n_embd",     "16",   "--json",       "out.json", "--block_size",
+      "8",       "--depth",      "0",    "--task",       "mqar",     "--vocab_size",
+      "128",     "--mqar_pairs", "2",    "--batch_size", "3"};
+  const auto peak = [&](const std::vector<std::string>& more, const ProcessOptions& options) {
+    const Ended ended = duet(joined(profile, more), options);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const std::string json = read_all(directory_ / "out.json");
+    EXPECT_TRUE(has(json, "\"device\":\"cuda\"")) << json.substr(0, 100);
+    const std::string key = "\"peak_bytes\":";
+    return json.substr(json.find(key), json.find(',', json.find(key)) - json.find(key));
+  };
+  const ProcessOptions nothing{"", {}, {"DUET_SIM_DEVICES=0"}};
+  EXPECT_EQ(peak({"--plan"}, nothing), peak({"--steps", "1", "--warmup", "0"}, {}));
+  const Ended plan = duet(joined(profile, {"--plan"}), nothing);
+  EXPECT_TRUE(has(plan.out, "planned for cuda, nothing was run")) << plan.out;
+}
+
+// Before anything is made, with what the op that has no kernels for it says.
+TEST_F(DeviceCommand, HeadsTooWideForTheGpuAreRefusedAtTheStart) {
+  if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
+  const std::vector<std::string> wide = {"--coupling",   "none", "--n_head",     "1",
+                                         "--n_embd",     "260",  "--n_layer",    "1",
+                                         "--block_size", "8",    "--batch_size", "1"};
+  const auto refused = [&](const std::vector<std::string>& command, const std::string& words) {
+    const Ended ended = duet(joined(command, {"--device", "cuda"}));
+    EXPECT_EQ(ended.code, 2) << command[0] << ": " << ended.out << ended.err;
+    EXPECT_TRUE(has(ended.err, words)) << command[0] << ": " << ended.err;
+  };
+  const std::string attention =
+      "error: attention: head width is too large for cuda: got 260, expected <= 256; use more "
+      "heads, or --device cpu";
+  const auto train_into = [&](const char* directory) {
+    return joined({"train", "--data", "text.txt", "--out_dir", directory, "--max_iters", "1",
+                   "--warmup_iters", "0", "--eval_iters", "1", "--diagnostics", "0"},
+                  wide);
+  };
+  refused(train_into("refused"), attention);
+  EXPECT_FALSE(fs::exists(directory_ / "refused"));
+  refused(joined({"bench", "train", "--preset", "tiny"}, wide), attention);
+  refused(joined({"profile", "--preset", "tiny"}, wide), attention);
+  refused(joined({"profile", "--plan", "--preset", "tiny"}, wide), attention);
+  refused(joined({"profile", "--fit", "1GiB", "--preset", "tiny"}, wide), attention);
+  refused(joined(train_into("refused"), {"--n_embd", "132", "--coupling", "euler"}),
+          "error: coupling_euler: head width is too large for cuda: got 132, expected <= 128");
+  EXPECT_FALSE(fs::exists(directory_ / "refused"));
+
+  const Ended train = duet(joined(train_into("run"), {"--device", "cpu"}));
+  ASSERT_EQ(train.code, 0) << train.err;
+  refused({"eval", "--checkpoint", "run", "--data", "text.txt"}, attention);
+  refused({"generate", "--checkpoint", "run", "--prompt", "Line "}, attention);
+}
+
 #if DUET_SIM_CUDA
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 

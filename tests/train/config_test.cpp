@@ -247,8 +247,6 @@ std::vector<Refusal> file_refusals() {
        "..."},
       {"gpu", "device = \"gpu\"", usage,
        "t:1:1: device: got \"gpu\", expected one of auto, cpu, cuda; did you mean cuda?"},
-      {"cuda", "device = \"cuda\"", usage,
-       "t:1:1: device: cuda is not available: this build has no CUDA; use auto or cpu"},
       {"misspelt coupling", "coupling = \"symplectic\"", usage,
        "t:1:1: coupling: got the string \"symplectic\", expected one of none, euler, leapfrog, "
        "symplectic-euler, uncoupled, uncoupled-k, affine, hamiltonian-potential"},

@@ -51,5 +51,12 @@ TEST(DeviceChoice, ABuildWithoutCudaSaysSo) {
             error_of(ErrorKind::usage, [] { choose_device("cuda"); }));
 }
 
+TEST(DeviceChoice, APlanForCudaAsksForNoGpu) {
+  EXPECT_EQ(planning_device("cuda"), kMetaCuda);
+  EXPECT_EQ(planning_device("cpu"), kMeta);
+  EXPECT_EQ(planning_device("auto"), meta_for(training_device("auto")));
+  error_of(ErrorKind::usage, [] { planning_device("tpu"); });
+}
+
 }  // namespace
 }  // namespace duet::test

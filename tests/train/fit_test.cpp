@@ -24,6 +24,7 @@ constexpr std::uint64_t kMiB = 1U << 20;
 RunConfig tiny() {
   RunConfig run;
   run.model = preset("tiny", Family::llama);
+  run.device = "cpu";
   run.threads = 1;
   return run;
 }

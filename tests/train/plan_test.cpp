@@ -3,85 +3,42 @@
 
 #include <gtest/gtest.h>
 
-#include "models/enum_names.h"
-#include "runtime/allocator.h"
+#include <functional>
+
 #include "tests/runtime/errors.h"
+#include "tests/train/plan_support.h"
 #include "tests/train/train_support.h"
-#include "train/bench.h"
+#include "train/profile/fit.h"
+#include "train/profile/profile.h"
+#include "train/run_checks.h"
 #include "train/trainer.h"
 
 namespace duet::test {
 namespace {
 
-constexpr CouplingKind kCouplings[] = {
-    CouplingKind::none,      CouplingKind::euler,
-    CouplingKind::leapfrog,  CouplingKind::symplectic_euler,
-    CouplingKind::uncoupled, CouplingKind::uncoupled_k,
-    CouplingKind::affine,    CouplingKind::hamiltonian_potential};
-constexpr RecomputeMode kRecomputeModes[] = {RecomputeMode::none, RecomputeMode::mlp,
-                                             RecomputeMode::attn, RecomputeMode::block};
-
-RunConfig run_of(const char* name) {
-  RunConfig run;
-  run.preset = name;
-  run.model = preset(name, preset_family(name));
-  run.threads = 1;
-  return run;
-}
-
-// The peak of real steps on the CPU, in bytes above what was live before.
-std::uint64_t measured(const RunConfig& run, int steps) {
-  Allocator& memory = allocator(kCpu);
-  const std::size_t before = memory.stats().allocated;
-  memory.reset_peak();
-  StepBench bench(run);
-  for (int i = 0; i < steps; ++i) bench.step();
-  return memory.stats().peak_allocated - before;
-}
-
-// A preset in all couplings, recompute modes, and 1 and 3 micro-batches.
-void expect_exact(RunConfig run, int steps) {
-  int cases = 0;
-  for (const CouplingKind coupling : kCouplings) {
-    for (const RecomputeMode recompute : kRecomputeModes) {
-      for (const std::int64_t micro_batches : {1, 3}) {
-        run.model.coupling = coupling;
-        run.model.recompute = recompute;
-        run.gradient_accumulation_steps = micro_batches;
-        EXPECT_EQ(plan_memory(run).step, measured(run, steps))
-            << run.preset << ", coupling " << enum_name(run.model.coupling) << ", recompute "
-            << enum_name(run.model.recompute) << ", " << run.gradient_accumulation_steps
-            << " micro-batches";
-        ++cases;
-      }
-    }
-  }
-  EXPECT_EQ(cases, 64);
-}
-
 TEST(Plan, OfTinyIsExact) {
-  RunConfig run = run_of("tiny");
+  RunConfig run = run_of("tiny", "cpu");
   run.batch_size = 12;
   expect_exact(run, 3);
 }
 
 // Of a window that a step takes little time for: the weights are those of the preset.
 TEST(Plan, OfSmallIsExact) {
-  RunConfig run = run_of("small");
+  RunConfig run = run_of("small", "cpu");
   run.batch_size = 1;
   run.model.block_size = 16;
   expect_exact(run, 1);
 }
 
 TEST(Plan, OfNanoIsExact) {
-  RunConfig run = run_of("nano");
+  RunConfig run = run_of("nano", "cpu");
   run.batch_size = 2;
   expect_exact(run, 1);
 }
 
 // What the presets have not.
 TEST(Plan, OfOtherModelsIsExact) {
-  const RunConfig tiny = run_of("tiny");
+  const RunConfig tiny = run_of("tiny", "cpu");
   const auto exact = [&](const char* what, auto&& change) {
     RunConfig run = tiny;
     run.batch_size = 5;
@@ -153,7 +110,7 @@ TEST(Plan, OfAWholeRunIsExact) {
 }
 
 TEST(Plan, TakesNothingAndLeavesNothing) {
-  const RunConfig run = run_of("small");
+  const RunConfig run = run_of("small", "cpu");
   const MemoryStats cpu = allocator(kCpu).stats();
   const std::size_t live = allocator(kMeta).stats().allocated;
   EXPECT_GT(plan_memory(run).step, 4U << 20);
@@ -164,7 +121,7 @@ TEST(Plan, TakesNothingAndLeavesNothing) {
 // What cannot run here: weights, gradients and activations of two bytes, float32 moments and master
 // weights.
 TEST(Plan, AnswersForBfloat16) {
-  RunConfig run = run_of("455m");
+  RunConfig run = run_of("455m", "cpu");
   run.batch_size = 64;
   run.model.block_size = 1024;
   run.dtype = "bfloat16";
@@ -187,13 +144,71 @@ TEST(Plan, AnswersForBfloat16) {
 
 // An accumulation of many micro-batches is not walked one by one.
 TEST(Plan, OfManyMicroBatchesIsQuick) {
-  RunConfig run = run_of("tiny");
+  RunConfig run = run_of("tiny", "cpu");
   run.batch_size = 1;
   run.gradient_accumulation_steps = 3;
   const std::uint64_t three = plan_memory(run).step;
   run.gradient_accumulation_steps = 65'536;
   const std::uint64_t bytes_of_a_batch = 2 * 512;  // ids and targets of 64 tokens each
   EXPECT_EQ(plan_memory(run).step, three + 65'533 * bytes_of_a_batch);
+}
+
+// The scratch and the limits of cuda, whatever this build or machine has: a test on the GPU
+// compares it with what a run takes (plan_cuda_test.cpp).
+TEST(Plan, ForCudaNeedsNeitherGpuNorBuild) {
+  RunConfig run = run_of("tiny", "cuda");
+  run.model.vocab_size = 4096;
+  const MemoryPlan cuda = plan_memory(run);
+  const Profile profile = plan_profile(run);
+  EXPECT_EQ(profile.peak_bytes, cuda.step);
+  expect_in("planned for cuda, nothing was run", profile_text(profile, 0));
+  expect_in("\"device\":\"cuda\"", profile_json(profile));
+  const FitResult fits = fit(run, 1U << 24);
+  expect_in("16,777,216 bytes) of cuda, with", fit_text(fits));
+  EXPECT_EQ(fits.device, kMetaCuda);
+  run.device = "cpu";
+  EXPECT_LT(plan_memory(run).step, cuda.step);  // whose head takes more rows at a time
+  expect_in("planned for cpu, nothing was run", profile_text(plan_profile(run), 0));
+  run.device = "gpu";
+  error_of(ErrorKind::usage, [&] { plan_memory(run); });
+}
+
+TEST(Plan, ForCudaRefusesWhatCudaDoes) {
+  const auto refused = [](auto&& change, const std::string& words) {
+    RunConfig run = run_of("tiny", "cuda");
+    run.batch_size = 1;
+    run.model.n_layer = 1;
+    change(run);
+    validate(run.model);
+    for (const auto& walk : {std::function<void()>([&] { plan_profile(run); }),
+                             std::function<void()>([&] { fit(run, 1U << 30); })}) {
+      expect_in(words, error_of(ErrorKind::usage, walk));
+    }
+    run.device = "cpu";
+    EXPECT_GT(plan_memory(run).step, 0U);
+    check_kernels(run.model, kCpu);
+  };
+  refused([](RunConfig& r) { r.dtype = "float64"; },
+          "dtype: float64 has no kernels on CUDA: got --dtype float64, expected float32");
+  refused(
+      [](RunConfig& r) {
+        r.model.n_head = 1;
+        r.model.n_embd = 512;
+      },
+      "attention: head width is too large for cuda: got 512, expected <= 256");
+  refused(
+      [](RunConfig& r) {
+        r.model.n_head = 1;
+        r.model.n_embd = 256;
+        r.model.coupling = CouplingKind::leapfrog;
+      },
+      "coupling_leapfrog: head width is too large for cuda: got 256, expected <= 128");
+  refused(
+      [](RunConfig& r) {
+        r.model.coupling = CouplingKind::affine;
+        r.model.coupling_hidden = 129;
+      },
+      "coupling_affine: hidden width is too large for cuda: got 129, expected <= 128");
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ RunConfig small_run() {
   run.model = preset("tiny", Family::llama);
   run.model.coupling = CouplingKind::euler;
   run.batch_size = 2;
+  run.device = "cpu";
   return run;
 }
 

@@ -90,6 +90,7 @@ inline RunConfig tiny_run(const TempDirectory& dir) {
   config.eval_interval = 4;
   config.eval_iters = 2;
   config.keep = 100;
+  config.device = "cpu";
   config.threads = 1;
   config.out_dir = dir.file("run");
   return config;

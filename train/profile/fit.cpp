@@ -8,7 +8,9 @@
 #include "models/transformer.h"
 #include "runtime/error.h"
 #include "runtime/printable.h"
+#include "train/device_choice.h"
 #include "train/profile/plan.h"
+#include "train/run_checks.h"
 
 namespace duet {
 namespace {
@@ -140,6 +142,8 @@ double predicted_cost(const RunConfig& run) {
 FitResult fit(const RunConfig& run, std::uint64_t limit) {
   FitResult result;
   result.run = run;
+  result.device = planning_device(run.device);
+  check_kernels(run.model, result.device);
   result.limit = limit;
   Plans plans(run, limit);
   for (const RecomputeMode mode : kModes) {

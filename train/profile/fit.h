@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/device.h"
 #include "train/run_config.h"
 
 namespace duet {
@@ -25,6 +26,7 @@ struct FitOption {
 
 struct FitResult {
   RunConfig run;            // that was asked about
+  Device device;            // that the plans stand for
   std::uint64_t limit = 0;  // bytes
   // The largest batch_size under each recompute mode: one window more exceeds the limit.
   std::vector<FitOption> modes;
@@ -33,7 +35,8 @@ struct FitResult {
   bool monotone = true;                // no batch that was planned took less than a smaller one
 };
 
-// Plans some dozens of steps on meta (plan_memory). Requires what plan_memory requires.
+// Plans some dozens of steps on meta (plan_memory). Requires what plan_memory requires; throws
+// Error(usage) for a model that no batch would help (check_kernels).
 FitResult fit(const RunConfig& run, std::uint64_t limit);
 
 // A token's forward and backward, what recompute runs again, and what moving the weights costs: for

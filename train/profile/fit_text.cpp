@@ -71,10 +71,10 @@ std::string fit_advice(const FitResult& result) {
 
 std::string fit_text(const FitResult& result) {
   std::string out = fmt::format(
-      "fits in        {} ({} bytes), with {} {} of {} tokens and {}\n"
+      "fits in        {} ({} bytes) of {}, with {} {} of {} tokens and {}\n"
       "recompute   batch_size      planned    time per token\n",
       format_bytes(result.limit), format_count(static_cast<std::int64_t>(result.limit)),
-      result.run.gradient_accumulation_steps,
+      name(result.device.kernels()), result.run.gradient_accumulation_steps,
       result.run.gradient_accumulation_steps == 1 ? "micro-batch" : "micro-batches",
       format_count(result.run.model.block_size), printable(result.run.dtype));
   for (const FitOption& option : result.modes) {
@@ -98,6 +98,7 @@ std::string fit_text(const FitResult& result) {
 std::string fit_json(const FitResult& result) {
   nlohmann::ordered_json out;
   out["limit_bytes"] = result.limit;
+  out["device"] = name(result.device.kernels());
   out["monotone"] = result.monotone;
   out["modes"] = nlohmann::ordered_json::array();
   for (const FitOption& option : result.modes) out["modes"].push_back(json_of(result, option));

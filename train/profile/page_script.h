@@ -98,7 +98,7 @@ function head() {
   const words = [c("family"), `${c("n_layer")} layers`, `${c("n_head")} heads`,
     `width ${c("n_embd")}`, `${c("block_size")} tokens`, `vocabulary ${c("vocab_size")}`,
     `coupling ${c("coupling")}`, `batch ${c("batch_size")} × ${c("gradient_accumulation_steps")}`,
-    c("dtype"), data.planned || c("device") === "auto" ? "" : `on ${c("device")}`,
+    c("dtype"), `${data.planned ? "for" : "on"} ${data.device}`,
     c("recompute") === "none" ? "" : `recompute ${c("recompute")}`];
   byId("model").textContent = words.filter((w) => w !== "").join(", ");
   byId("how").textContent = data.planned

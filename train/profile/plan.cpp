@@ -4,6 +4,7 @@
 #include "runtime/allocator.h"
 #include "runtime/memory_ops.h"
 #include "train/bench.h"
+#include "train/device_choice.h"
 #include "train/run_checks.h"
 
 namespace duet {
@@ -12,9 +13,10 @@ namespace {
 // Every micro-batch is there at once, but from the second on each leaves the memory as it found it:
 // a walk of two is a walk of all.
 void walk_step(Transformer& model, AdamW& optimizer, const RunConfig& config) {
+  const Device device = model.device();
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < config.gradient_accumulation_steps; ++i) {
-    batches.push_back(empty_batch(config, kMeta));
+    batches.push_back(empty_batch(config, device));
   }
   const std::vector<Batch> walked(
       batches.begin(), batches.begin() + std::min<std::ptrdiff_t>(std::ssize(batches), 2));
@@ -24,7 +26,7 @@ void walk_step(Transformer& model, AdamW& optimizer, const RunConfig& config) {
 // As train/evaluate.h and train/mqar.h do it.
 void walk_evaluation(const Transformer& model, const RunConfig& config) {
   const NoGradGuard no_grad;
-  const Batch batch = empty_batch(config, kMeta);
+  const Batch batch = empty_batch(config, model.device());
   if (config.task == TaskKind::mqar) {
     model.logits_at(batch.ids, batch.rows);
   } else {
@@ -36,8 +38,9 @@ void walk_evaluation(const Transformer& model, const RunConfig& config) {
 // time.
 void walk_diagnostics(const Transformer& model, const RunConfig& config) {
   if (config.diagnostics == 0 && config.model.scoring == Scoring::softmax) return;
-  const Tensor ids = Tensor::empty(
-      {std::max<std::int64_t>(1, config.diagnostics), config.model.block_size}, DType::i32, kMeta);
+  const Tensor ids =
+      Tensor::empty({std::max<std::int64_t>(1, config.diagnostics), config.model.block_size},
+                    DType::i32, model.device());
   const ForwardCapture captured = model.capture(ids.slice_view(0, 0, 1));
   for (const AttentionCapture& c : captured.attention) {
     for (const Tensor& t : {c.q, c.k, c.lambda}) {
@@ -49,12 +52,13 @@ void walk_diagnostics(const Transformer& model, const RunConfig& config) {
 }  // namespace
 
 MemoryPlan plan_memory(const RunConfig& config) {
-  Allocator& meta = allocator(kMeta);
+  const Device device = planning_device(config.device);
+  Allocator& meta = allocator(device);
   const std::size_t before = meta.stats().allocated;
   MemoryPlan plan;
   {
     meta.reset_peak();
-    Transformer model(config.model, planned_dtype(config), kMeta);
+    Transformer model(config.model, training_dtype(config, device), device);
     AdamW optimizer(named_tensors(model), adamw_options(config));
     walk_step(model, optimizer, config);
     plan.step = meta.stats().peak_allocated - before;

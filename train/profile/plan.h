@@ -18,9 +18,10 @@ struct MemoryPlan {
   std::uint64_t peak() const { return std::max(step, evaluation); }
 };
 
-// Needs neither the memory nor the device it speaks of, and takes milliseconds. Requires the sizes
-// that follow from the tokenizer (resolve_model). Kernels keep scratch for each thread, so the plan
-// is that of num_threads() threads. Throws Error(usage) for a dtype that there is not.
+// Of a run on config.device. Needs neither the memory nor the device it speaks of, and takes
+// milliseconds. Requires the sizes that follow from the tokenizer (resolve_model). Kernels of the
+// CPU keep scratch for each thread, so the plan is that of num_threads() threads. Throws
+// Error(usage) for a dtype that there is not, Error(shape) for what the device's ops do not take.
 MemoryPlan plan_memory(const RunConfig& config);
 
 }  // namespace duet

@@ -16,6 +16,7 @@
 #include "train/lab/statistics.h"
 #include "train/profile/recorder.h"
 #include "train/profile/scope_tree.h"
+#include "train/run_checks.h"
 
 namespace duet {
 namespace {
@@ -352,6 +353,10 @@ Profile measure_profile(const RunConfig& config, const ProfileOptions& options) 
                        options.hooks);
 }
 
-Profile plan_profile(const RunConfig& config) { return profile_steps(config, kMeta, 0, 1, {}); }
+Profile plan_profile(const RunConfig& config) {
+  const Device device = planning_device(config.device);
+  check_kernels(config.model, device);
+  return profile_steps(config, device, 0, 1, {});
+}
 
 }  // namespace duet

@@ -92,7 +92,7 @@ struct ProcessMemory {
 
 struct Profile {
   RunConfig config;      // resolved
-  Device device;         // meta if planned
+  Device device;         // meta if planned: for the device that config.device names
   bool planned = false;  // walked on meta: no times, no process memory
   std::int64_t parameters = 0;
   std::int64_t steps = 0;           // timed ones

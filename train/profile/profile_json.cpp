@@ -80,7 +80,7 @@ std::string profile_json(const Profile& p) {
   Json out;
   out["version"] = 1;
   out["planned"] = p.planned;
-  out["device"] = name(p.device.type);
+  out["device"] = name(p.device.kernels());
   out["config"] = config_json(p.config);
   out["parameters"] = p.parameters;
   out["steps"] = p.steps;
