@@ -101,6 +101,7 @@ int bench_train(const Arguments& arguments) {
   flags.positional(&request.file, "config.toml", /*required=*/false);
   flags.configuration(&request.flags);
   if (!flags.parse(arguments)) return 0;
+  check_writable(json_path);
 
   const RunConfig run = without_data(resolve_config(request).run);
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
@@ -137,14 +138,15 @@ int bench_train(const Arguments& arguments) {
   out["threads"] = num_threads();
   out["device"] = device_words(device);
   std::string text = fmt::format(
-      "step           {:.1f} ms (median of {}), {} tok/s, {:.0f} GFLOP/s, {} threads\n"
+      "step           {:.1f} ms (median of {}), {} tok/s, {:.0f} GFLOP/s, {}\n"
       "floor          {:.1f} ms: {:.4g} GFLOP at {:.0f} GFLOP/s, {} of the optimizer at {}/s\n"
       "share          {:.1f} % of the floor's speed\n"
       "peak RSS       {}\n"
       "page faults    at most {} a step (minor)\n",
       seconds * 1e3, steps, format_short(static_cast<double>(bench.tokens()) / seconds),
-      bench.flops() / seconds * 1e-9, num_threads(), floor * 1e3, bench.flops() * 1e-9,
-      flops_rate * 1e-9, format_bytes(static_cast<std::uint64_t>(bench.optimizer_bytes())),
+      bench.flops() / seconds * 1e-9, counted(num_threads(), "thread"), floor * 1e3,
+      bench.flops() * 1e-9, flops_rate * 1e-9,
+      format_bytes(static_cast<std::uint64_t>(bench.optimizer_bytes())),
       format_bytes(static_cast<std::uint64_t>(copy_rate)), floor / seconds * 100,
       format_bytes(peak_rss), rounds.most_faults);
   if (against.bench) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks the rules of the house that a compiler does not: who may include whom, where vendor headers
-may stand, file length, file names at the top, and that every op of ops/ops.h has a row in the op table.
+may stand, file length, file names at the top, that every table of kernels names those for CUDA, and that every
+op of ops/ops.h has a row in the op table.
 
     tools/check_house.py [ROOT]        exit 1 and one line per broken rule
 """
@@ -40,6 +41,15 @@ def proves_ops(path, line):
 def simulates(path, line):
     """The one door through which kernels find the simulated GPU (DUET_CUDA=SIM)."""
     return str(path) == "runtime/cuda/port.h" and line.startswith('#include "tests/sim_cuda/device.h"')
+
+
+def tables_without_cuda(text):
+    """Line numbers of kernel tables without one for CUDA. Left out it is null, and the op fails on a GPU
+    where the linker would have told of a forgotten file."""
+    text = re.sub(r"//[^\n]*", "", text)
+    for table in re.finditer(r"\bKernelTable<[\w@:<>, ]+>\s+\w+\s*(?:\(\)[^;{]*)?\{[^;]*;", text):
+        if not re.search(r"\b(DUET_CUDA_TABLE|device_table)\(", table[0]):
+            yield text.count("\n", 0, table.start()) + 1
 
 
 def op_names(root):
@@ -90,6 +100,10 @@ def problems(root):
                        f"has others: {line.strip()}")
             if "std::regex" in line or re.search(r"\bassert\(", line) or "std::abort" in line:
                 yield f"{path}:{number}: std::regex, assert and abort are not used here: {line.strip()}"
+        if top in ROOMS:
+            for number in tables_without_cuda("\n".join(lines)):
+                yield (f"{path}:{number}: kernel table without one for CUDA: expected DUET_CUDA_TABLE(NAME_cuda) "
+                       "after the CPU's")
     rows = row_names(root)
     for op in op_names(root):
         if not any(row == op or row.startswith(op + "_") for row in rows):

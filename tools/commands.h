@@ -7,6 +7,10 @@
 
 namespace duet {
 
+inline constexpr const char* kExitCodes =
+    "exit codes: 0 ok, 1 failure, 2 usage or bad input file, 3 out of memory,\n"
+    "4 non-finite stop, 130 and 143 after a clean save on SIGINT and SIGTERM\n";
+
 using Arguments = std::vector<std::string>;
 
 int run_train(const Arguments& arguments);

@@ -39,10 +39,10 @@ double mean(const std::vector<double>& heads) {
 std::string table_of(const Diagnostics& d, const Tensor& ids) {
   const bool two = !d.entropy_2.empty();
   std::string out = fmt::format(
-      "\nattention of {} sequences of {} tokens, mean over heads{}\n"
+      "\nattention of {} of {}, mean over heads{}\n"
       "layer    rank  s1 - s2  s2 / s1  entropy  of max    sink{}  collapse  cosine\n",
-      ids.size(0), ids.size(1), two ? "; rank and s of the difference of two maps" : "",
-      two ? "  entropy 2  lambda" : "");
+      counted(ids.size(0), "sequence"), counted(ids.size(1), "token"),
+      two ? "; rank and s of the difference of two maps" : "", two ? "  entropy 2  lambda" : "");
   for (std::size_t l = 0; l < d.collapse.size(); ++l) {
     out += fmt::format("{:>5} {:>7.2f} {:>8.4f} {:>8.4f} {:>8.4f} {:>7.4f} {:>7.4f}", l,
                        mean(d.effective_rank[l]), mean(d.gap[l]), mean(d.gap_ratio[l]),
@@ -174,7 +174,7 @@ int run_eval(const Arguments& arguments) {
   const auto count = [](auto n) { return format_count(static_cast<std::int64_t>(n)); };
   write_out(fmt::format("checkpoint     {} (step {})\n"
                         "data           {}: {} bytes, {} tokens, {} words\n"
-                        "protocol       window {}, stride {}, {} windows, {} targets\n"
+                        "protocol       window {}, stride {}, {} {}, {} targets\n"
                         "loss           {:.4f} nats per token\n"
                         "ppl per token  {:.3f}\n"
                         "ppl per word   {:.5g}\n"
@@ -182,8 +182,9 @@ int run_eval(const Arguments& arguments) {
                         printable(opened.checkpoint.directory(), 4096),
                         opened.checkpoint.state().step, printable(data, 4096), count(text.size()),
                         count(part.tokens.size()), count(count_words(text)), result.window,
-                        result.stride, count(result.windows), count(result.tokens), result.loss,
-                        result.ppl, ppl_word, result.bits_per_byte) +
+                        result.stride, count(result.windows), plural(result.windows, "window"),
+                        count(result.tokens), result.loss, result.ppl, ppl_word,
+                        result.bits_per_byte) +
             (diagnostics ? table_of(*diagnostics, sample) : ""));
   return 0;
 }

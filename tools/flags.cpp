@@ -6,6 +6,7 @@
 
 #include "runtime/error.h"
 #include "runtime/printable.h"
+#include "tools/commands.h"
 #include "tools/output.h"
 #include "train/config.h"
 #include "train/text.h"
@@ -23,7 +24,11 @@ void Flags::text(std::string_view name, std::string* at, std::string_view form,
                  std::string_view help) {
   Flag flag{name, form, help};
   if (!at->empty()) flag.shown_default = *at;
-  flag.set = [at](const std::string&, const std::string& value) { *at = value; };
+  flag.set = [at](const std::string& where, const std::string& value) {
+    // Empty is how the commands know that a flag was not given.
+    check(!value.empty(), ErrorKind::usage, where, ": got \"\", expected at least one character");
+    *at = value;
+  };
   flags_.push_back(std::move(flag));
 }
 
@@ -163,6 +168,7 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
     check(positional_ != nullptr && !positional_seen_, ErrorKind::usage, command_, ": got ",
           in_quotes(argument), ", expected ",
           positional_ != nullptr ? concat("one ", positional_form_) : std::string("flags only"));
+    check(!argument.empty(), ErrorKind::usage, command_, ": got \"\", expected ", positional_form_);
     *positional_ = argument;
     positional_seen_ = true;
   }
@@ -188,7 +194,7 @@ std::string Flags::help() const {
     out += "\n";
   }
   if (settings_ != nullptr) out += config_help();
-  return out;
+  return concat(out, "\n", kExitCodes);
 }
 
 }  // namespace duet

@@ -60,7 +60,6 @@ int run_generate(const Arguments& arguments) {
   flags.text("device", &device, "auto", "auto, cpu or cuda");
   if (!flags.parse(arguments)) return 0;
   options.seed = static_cast<std::uint64_t>(seed);
-  check(!prompt.empty(), ErrorKind::usage, "--prompt: got \"\", expected at least one character");
 
   const CheckpointModel opened = open_model(path, threads, device);
   const std::vector<std::int32_t> ids = opened.tokenizer->encode(prompt);

@@ -47,16 +47,17 @@ std::string data_of(const TrainState& s) {
 void print_state(const TrainState& s) {
   const ModelConfig& m = s.model;
   write_out(fmt::format(
-      "  step       {} ({} tokens, {} skipped steps)\n"
-      "  run        {}, seed {}, {} threads\n"
+      "  step       {} ({} tokens, {})\n"
+      "  run        {}, seed {}, {}\n"
       "  model      {} {} x {} x {} heads, block {}, vocabulary {}, {}\n"
       "  coupling   {}\n"
-      "  optimizer  AdamW, {} steps, beta1 {}, beta2 {}, eps {}, weight_decay {}\n"
+      "  optimizer  AdamW, {}, beta1 {}, beta2 {}, eps {}, weight_decay {}\n"
       "  tokenizer  {}, hash {}\n"
       "  data       {}\n",
-      s.step, format_count(s.tokens), s.skipped_steps, printable(s.run_id), s.seed, s.threads,
-      enum_name(m.family), m.n_layer, m.n_embd, m.n_head, m.block_size, m.vocab_size,
-      printable(s.dtype), enum_name(m.coupling), s.optimizer_steps, format_number(s.adamw.beta1),
+      s.step, format_count(s.tokens), counted(s.skipped_steps, "skipped step"), printable(s.run_id),
+      s.seed, counted(s.threads, "thread"), enum_name(m.family), m.n_layer, m.n_embd, m.n_head,
+      m.block_size, m.vocab_size, printable(s.dtype), enum_name(m.coupling),
+      counted(s.optimizer_steps, "step"), format_number(s.adamw.beta1),
       format_number(s.adamw.beta2), format_number(s.adamw.eps), format_number(s.adamw.weight_decay),
       printable(s.tokenizer), printable(s.tokenizer_hash), data_of(s)));
   if (s.best_step >= 0) {

@@ -14,6 +14,7 @@
 #include "train/lab/report.h"
 #include "train/run_checks.h"
 #include "train/run_directory.h"
+#include "train/text.h"
 
 namespace duet {
 namespace {
@@ -22,6 +23,11 @@ void print_end(const LabSummary& summary) {
   const std::string directory = printable(summary.record.directory, 4096);
   write_out(fmt::format("\n{}\nreport     {}/report.md\n           {}/report.html\n",
                         report_table(summary), directory, directory));
+}
+
+template <class T>
+std::string number(const std::vector<T>& of, const char* what) {
+  return counted(static_cast<std::int64_t>(of.size()), what);
 }
 
 // Each run is a process of its own: what this machine cannot run is refused here, once.
@@ -67,8 +73,8 @@ int compare(const Arguments& arguments) {
   for (const ExperimentRun& run : experiment.runs) {
     file_system().replace_file(run.config_path, run.config);
   }
-  write_out(fmt::format("{} arms x {} seeds = {} runs in {}\n", experiment.record.arms.size(),
-                        experiment.record.seeds.size(), experiment.runs.size(),
+  write_out(fmt::format("{} x {} = {} in {}\n", number(experiment.record.arms, "arm"),
+                        number(experiment.record.seeds, "seed"), number(experiment.runs, "run"),
                         printable(directory, 4096)));
   const LabOutcome outcome = run_experiment(experiment, jobs, install_stop_signals());
   print_end(write_reports(experiment.record));

@@ -69,9 +69,7 @@ std::string help() {
       later += fmt::format(" {}", command.name);
     }
   }
-  return out + "\nnot in this version yet:" + later +
-         "\n\nexit codes: 0 ok, 1 failure, 2 usage or bad input file, 3 out of memory,\n"
-         "4 non-finite stop, 130 and 143 after a clean save on SIGINT and SIGTERM\n";
+  return out + "\nnot in this version yet:" + later + "\n\n" + kExitCodes;
 }
 
 int dispatch(const Arguments& arguments) {

@@ -173,10 +173,6 @@ std::string report(const test::Fault& fault, const std::string& row, std::int64_
                      fault.kind, fault.check, fault.message, line);
 }
 
-std::string counted(std::size_t n, const char* what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-}
-
 // What a proof cannot have proved, because the op does not offer it.
 std::string lacks(const std::vector<OpCase>& rows, bool first) {
   const char* what = "";

@@ -21,6 +21,13 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+std::string dtypes_on(std::string_view device, const test::OpFacts& op) {
+  for (const auto& found : op.devices) {
+    if (found.device == device) return joined(found.dtypes);
+  }
+  return "";
+}
+
 }  // namespace
 
 int run_op_list(const Arguments& arguments) {
@@ -28,14 +35,26 @@ int run_op_list(const Arguments& arguments) {
               "every op of ops/ops.h: found out by running it here, not looked up in a table");
   if (!flags.parse(arguments)) return 0;
 
-  std::vector<std::vector<std::string>> rows{
-      {"op", "devices", "dtypes", "gradient", "2nd", "forward (f32, cpu)", "backward (f32, cpu)"}};
+  std::vector<test::OpFacts> ops;
   std::string slow;
+  bool on_cuda = false;
   for (const std::string& op : test::op_names()) {
-    const test::OpFacts facts = test::facts_of(op);
-    rows.push_back({op, joined(facts.devices), joined(facts.dtypes), facts.backward ? "yes" : "no",
-                    facts.second_order ? "yes" : "no", facts.forward_by, facts.backward_by});
-    if (facts.by_reference) slow += concat(' ', op);
+    ops.push_back(test::facts_of(op));
+    if (ops.back().by_reference) slow += concat(' ', op);
+    on_cuda = on_cuda || !dtypes_on("cuda", ops.back()).empty();
+  }
+  std::vector<std::vector<std::string>> rows{{"op", "devices", "dtypes (cpu)", "dtypes (cuda)",
+                                              "gradient", "2nd", "forward (f32, cpu)",
+                                              "backward (f32, cpu)"}};
+  for (const test::OpFacts& op : ops) {
+    std::vector<std::string> devices;
+    for (const auto& found : op.devices) devices.push_back(found.device);
+    rows.push_back({op.name, joined(devices), dtypes_on("cpu", op), dtypes_on("cuda", op),
+                    op.backward ? "yes" : "no", op.second_order ? "yes" : "no", op.forward_by,
+                    op.backward_by});
+  }
+  if (!on_cuda) {
+    for (auto& row : rows) row.erase(row.begin() + 3);  // no GPU here: nothing to tell of it
   }
   std::vector<std::size_t> widths(rows[0].size(), 0);
   for (const auto& row : rows) {
@@ -49,9 +68,12 @@ int run_op_list(const Arguments& arguments) {
   }
   out += fmt::format(
       "\n{} ops. 2nd: second derivatives (create_graph). view: the same memory, no kernel. f64 "
-      "runs in plain loops (oracle, gradcheck).\n"
+      "runs in plain loops (oracle, gradcheck).{}\n"
       "{}",
       rows.size() - 1,
+      on_cuda
+          ? "\nforward, backward: what runs on the cpu; on a GPU every op has kernels of its own."
+          : "",
       slow.empty() ? std::string("No op runs one of oneDNN's reference (ref) implementations.\n")
                    : concat("REF: oneDNN's reference loops, far too slow:", slow, "\n"));
   write_out(out);

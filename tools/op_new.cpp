@@ -300,7 +300,8 @@ std::vector<Change> skeleton(const std::string& root, const std::string& name, b
     const std::string folder = "ops/" + name + "/" + name;
     changes = {{folder + ".h", filled(kKernelsHeader), ""},
                {folder + ".cpp", filled(kKernelsOp), ""},
-               {folder + "_cpu.cpp", filled(kKernelsCpu), ""}};
+               {folder + "_cpu.cpp", filled(kKernelsCpu), ""},
+               {folder + ".cu", filled(kKernelsCuda), ""}};
   } else {
     changes = {{"ops/pointwise/" + name + ".cu", filled(two ? kBinary : kUnary), ""}};
   }
@@ -325,7 +326,8 @@ int run_op_new(const Arguments& arguments) {
               "the skeleton of an op: its files, its line in ops/ops.h, its row in the op table");
   flags.positional(&name, "NAME", /*required=*/true);
   flags.toggle("pointwise", &pointwise, "one file: a scalar function and its derivative");
-  flags.toggle("kernels", &kernels, "a folder: forward, backward and CPU kernels, row by row");
+  flags.toggle("kernels", &kernels,
+               "a folder: forward, backward, and kernels for CPU and CUDA, row by row");
   flags.integer("inputs", &inputs, 1, 2, "of --pointwise: 2 take two operands that broadcast");
   flags.text("says", &says, "TEXT", "what it computes, in one line: the comment in ops/ops.h");
   flags.text("root", &root, "DIR", "the source tree; default: this directory or one above");
@@ -347,10 +349,10 @@ int run_op_new(const Arguments& arguments) {
   for (const Change& change : changes) {
     out += concat(change.before.empty() ? "wrote   " : "changed ", change.path, "\n");
   }
-  const std::string maths =
-      kernels       ? concat("forward_row and backward_row in ops/", name, "/", name, "_cpu.cpp")
-      : inputs == 2 ? concat("f, da and db in ops/pointwise/", name, ".cu")
-                    : concat("f and df in ops/pointwise/", name, ".cu");
+  const std::string maths = kernels ? concat("forward_row and backward_row in ops/", name, "/",
+                                             name, "_cpu.cpp and ", name, ".cu")
+                            : inputs == 2 ? concat("f, da and db in ops/pointwise/", name, ".cu")
+                                          : concat("f and df in ops/pointwise/", name, ".cu");
   out += concat("\nfill in  ", maths, "; delete the line that throws\n",
                 "         the oracle in tests/ops/", name, "_cases.cpp\n",
                 says == kSaysNothing

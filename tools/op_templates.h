@@ -131,6 +131,7 @@ struct @Name@Kernels {
 };
 
 extern const @Name@Kernels @name@_cpu;
+extern const @Name@Kernels @name@_cuda;  // @name@.cu; f32
 
 }  // namespace duet
 )";
@@ -147,7 +148,8 @@ inline constexpr std::string_view kKernelsOp = R"(#include "ops/@name@/@name@.h"
 namespace duet {
 namespace {
 
-constexpr KernelTable<@Name@Kernels> kernels{"@name@", &@name@_cpu};
+constexpr KernelTable<@Name@Kernels> kernels{
+    "@name@", &@name@_cpu, DUET_CUDA_TABLE(@name@_cuda)};
 
 struct @Name@ {
   static constexpr const char* name = "@name@";
@@ -179,7 +181,7 @@ struct @Name@ {
 Tensor @name@(const Tensor& x) {
   throw Error(ErrorKind::usage,
               "@name@: the maths is missing: write forward_row and backward_row in "
-              "ops/@name@/@name@_cpu.cpp, then delete this line");
+              "ops/@name@/@name@_cpu.cpp and @name@.cu, then delete this line");
   check_inputs("@name@", {{"x", x}});
   check(x.ndim() >= 1, ErrorKind::shape, "@name@: x has no dimension: got ", x.shape(),
         ", expected [..., C]");
@@ -231,6 +233,62 @@ void backward(ConstView x, ConstView dy, View dx) {
 }  // namespace
 
 extern const @Name@Kernels @name@_cpu{forward, backward};
+
+}  // namespace duet
+)";
+
+inline constexpr std::string_view kKernelsCuda =
+    R"(// @name@ on CUDA: a block of threads per row; softmax.cu keeps short rows in registers.
+#include "ops/@name@/@name@.h"
+#include "runtime/cuda/block.cuh"
+
+namespace duet {
+namespace {
+
+constexpr int kThreads = 128;  // of a block
+
+// All threads of a block call the two, each for every kThreads-th element of the row. A sum over
+// the row is cuda::block_reduce<cuda::Sum, kThreads>(the thread's part), which every thread calls.
+__device__ void forward_row(const float* x, float* y, std::int64_t width) {
+  for (std::int64_t j = threadIdx.x; j < width; j += kThreads) y[j] = x[j];
+}
+
+__device__ void backward_row([[maybe_unused]] const float* x, const float* dy, float* dx,
+                             std::int64_t width) {
+  for (std::int64_t j = threadIdx.x; j < width; j += kThreads) dx[j] = dy[j];
+}
+
+__global__ void @name@_kernel(const float* x, float* y, std::int64_t rows,
+                              std::int64_t width) {
+  for (std::int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
+    forward_row(x + i * width, y + i * width, width);
+  }
+}
+
+__global__ void @name@_gradient_kernel(const float* x, const float* dy, float* dx,
+                                       std::int64_t rows, std::int64_t width) {
+  for (std::int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
+    backward_row(x + i * width, dy + i * width, dx + i * width, width);
+  }
+}
+
+void forward(ConstView x, View y) {
+  if (x.numel() == 0) return;
+  const std::int64_t width = x.size(-1), rows = x.numel() / width;
+  GPU_LAUNCH(@name@_kernel, cuda::blocks_for(rows, 1), kThreads, 0, x.as<float>(),
+             y.as<float>(), rows, width);
+}
+
+void backward(ConstView x, ConstView dy, View dx) {
+  if (x.numel() == 0) return;
+  const std::int64_t width = x.size(-1), rows = x.numel() / width;
+  GPU_LAUNCH(@name@_gradient_kernel, cuda::blocks_for(rows, 1), kThreads, 0, x.as<float>(),
+             dy.as<float>(), dx.as<float>(), rows, width);
+}
+
+}  // namespace
+
+extern const @Name@Kernels @name@_cuda{forward, backward};
 
 }  // namespace duet
 )";

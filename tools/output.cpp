@@ -39,6 +39,25 @@ void write_file(const std::string& path, std::string_view content) {
   file.close();
 }
 
+void check_writable(const std::string& path) {
+  if (path.empty()) return;
+  const FileSystem& files = file_system();
+  if (files.exists(path)) {
+    check(!files.is_directory(path), ErrorKind::io, printable(path),
+          ": cannot write: got a directory, expected a file; name a file in it");
+    check(::access(path.c_str(), W_OK) == 0, ErrorKind::io, printable(path),
+          ": cannot write: ", std::strerror(errno), "; choose another path");
+    return;
+  }
+  const std::size_t slash = path.rfind('/');
+  const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  check(files.is_directory(parent), ErrorKind::io, printable(path),
+        ": cannot write: ", printable(parent),
+        " is no directory; make it first, or choose another path");
+  check(slash != path.size() - 1 && ::access(parent.c_str(), W_OK | X_OK) == 0, ErrorKind::io,
+        printable(path), ": cannot write there; choose another path");
+}
+
 std::string read_input() {
   std::string out;
   std::vector<char> buffer(std::size_t{1} << 16);

@@ -24,6 +24,9 @@ void note_fallback(const std::string& key, const DeviceChoice& choice);
 // The file of an answer, written in place: the path may be a device or a link. Throws Error(io),
 // naming it.
 void write_file(const std::string& path, std::string_view content);
+// Whether write_file() can succeed, asked before the work whose answer it is; writes nothing. Fine
+// for "". Throws Error(io), naming the path.
+void check_writable(const std::string& path);
 // All of standard input. Throws Error(io).
 std::string read_input();
 

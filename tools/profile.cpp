@@ -81,6 +81,7 @@ int run_profile(const Arguments& arguments) {
   refuse_conflicts({{"--fit", fit_limit}, {"--replay", replay_path}, {"--plan", plan ? "yes" : ""}},
                    {{"--html", html_path}, {"--trace", trace_path}});
   refuse_same_file({request.file, json_path, html_path, trace_path});
+  for (const std::string& path : {json_path, html_path, trace_path}) check_writable(path);
   if (!replay_path.empty()) return profile_replay(replay_path, json_path);
 
   const RunConfig run = without_data(resolve_config(request).run);

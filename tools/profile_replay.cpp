@@ -45,14 +45,14 @@ std::string text_of(const TraceReplay& replay, const std::string& path) {
       "peak live      {}, after event {}\n"
       "peak reserved  {}, {:.3f} x peak live\n"
       "fragmentation  {} held and not live at the peak ({:.1f} % of {}), the largest piece {}\n"
-      "segments       {} at the peak; the source was asked {} times\n"
+      "segments       {} at the peak; the source was asked {} {}\n"
       "recorded       {}\n",
       printable(path, 400), count(r.events), count(r.allocations), bytes(r.peak_allocated),
       count(r.events == 0 ? 0 : r.peak_event + 1), bytes(r.peak_reserved),
       ratio(r.peak_reserved, r.peak_allocated), format_bytes(r.fragmentation()),
       100 * ratio(r.fragmentation(), r.reserved_at_peak), format_bytes(r.reserved_at_peak),
       format_bytes(r.largest_free_at_peak), r.map.size(), count(r.raw_allocations),
-      recorded_line(replay));
+      plural(static_cast<std::int64_t>(r.raw_allocations), "time"), recorded_line(replay));
   if (replay.limit != 0) text += fmt::format("limit          {}\n", bytes(replay.limit));
   if (!replay.owners.empty()) text += "largest owners at the peak\n";
   for (std::size_t i = 0; i < std::min(replay.owners.size(), kOwnersShown); ++i) {

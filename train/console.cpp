@@ -210,13 +210,14 @@ void Console::finish(const TrainResult& result) {
   }
   std::string head = result.signal != 0 ? fmt::format("stopped by {} after step {}",
                                                       signal_name(result.signal), result.step)
-                                        : fmt::format("done: {} steps", result.step);
+                                        : "done: " + counted(result.step, "step");
   head += fmt::format(", {} tokens, {}", format_short(static_cast<double>(tokens_)),
                       format_duration(options_.clock() - begin_));
   if (result.best_step >= 0) {
     head += fmt::format(", best val loss {:.4f} at step {}", result.best_loss, result.best_step);
   }
-  if (result.skipped_steps > 0) head += fmt::format(", {} steps skipped", result.skipped_steps);
+  if (result.skipped_steps > 0)
+    head += fmt::format(", {} skipped", counted(result.skipped_steps, "step"));
   print(painted(kBold, head));
   print("  metrics    " + dir + "/metrics.jsonl");
   if (!result.checkpoint.empty()) print("  checkpoint " + printable(result.checkpoint, 4096));

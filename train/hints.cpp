@@ -44,8 +44,8 @@ void training_hints(const ResolvedConfig& config, std::vector<std::string>& out)
   }
   if (run.learning_rate == 0) out.push_back("learning_rate 0 trains nothing");
   if (run.warmup_iters * 2 > run.max_iters && run.max_iters > 0) {
-    out.push_back(fmt::format("the warm-up ({} steps) is most of the run ({} steps)",
-                              run.warmup_iters, run.max_iters));
+    out.push_back(fmt::format("the warm-up ({}) is most of the run ({})",
+                              counted(run.warmup_iters, "step"), counted(run.max_iters, "step")));
   }
   if (run.grad_clip == 0) out.push_back("grad_clip 0: no clipping, one bad batch can ruin the run");
   if (run.threads > available_threads()) {

@@ -161,10 +161,10 @@ std::uint64_t check_memory(const char* command, const RunConfig& run) {
     room = {*given, "memory_limit"};
   }
   const auto refuse = [&](std::uint64_t bytes, const char* what, const std::string& advice) {
-    throw Error(
-        ErrorKind::memory,
-        concat(command, ": the run does not fit: got ", format_bytes(bytes), what,
-               ", expected at most ", format_bytes(room.bytes), ": ", room.name, ";\n  ", advice));
+    const auto [needed, most] = format_apart(bytes, room.bytes);
+    throw Error(ErrorKind::memory,
+                concat(command, ": the run does not fit: got ", needed, what, ", expected at most ",
+                       most, ": ", room.name, ";\n  ", advice));
   };
   // Cheap, and enough for what is far too large.
   Transformer model(run.model, DType::f32, kMeta);

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "runtime/printable.h"
+
 namespace duet {
 namespace {
 
@@ -64,6 +66,22 @@ std::string format_count(std::int64_t value) {
     digits.insert(static_cast<std::size_t>(i), 1, ',');
   }
   return digits;
+}
+
+std::string plural(std::int64_t n, std::string_view what) {
+  return fmt::format("{}{}", what, n == 1 ? "" : "s");
+}
+
+std::string counted(std::int64_t n, std::string_view what) {
+  return fmt::format("{} {}", n, plural(n, what));
+}
+
+std::array<std::string, 2> format_apart(std::uint64_t a, std::uint64_t b) {
+  std::array<std::string, 2> text{format_bytes(a), format_bytes(b)};
+  if (text[0] != text[1] || a == b) return text;
+  text[0] += fmt::format(" ({} bytes)", format_count(static_cast<std::int64_t>(a)));
+  text[1] += fmt::format(" ({} bytes)", format_count(static_cast<std::int64_t>(b)));
+  return text;
 }
 
 std::string format_short(double value) {

@@ -2,6 +2,7 @@
 // and the name a typing error most likely meant.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,9 +23,13 @@ inline constexpr std::string_view kBytesForm =
 
 // The shortest text that reads back as the same double: "0.001", "1.0", "1e-08".
 std::string format_number(double value);
-std::string format_count(std::int64_t value);  // "4,261,888"
-std::string format_short(double value);        // "16.0k", "1.50M"
-std::string format_duration(double seconds);   // "1m31s"
+std::string format_count(std::int64_t value);                // "4,261,888"
+std::string counted(std::int64_t n, std::string_view what);  // "1 step", "4000 steps"
+std::string plural(std::int64_t n, std::string_view what);   // the word alone
+// Two sizes of one message: with their bytes where they would read alike.
+std::array<std::string, 2> format_apart(std::uint64_t a, std::uint64_t b);
+std::string format_short(double value);       // "16.0k", "1.50M"
+std::string format_duration(double seconds);  // "1m31s"
 
 // A TOML basic string that reads back as `text`. Requires valid UTF-8.
 std::string toml_string(std::string_view text);

@@ -22,6 +22,7 @@
 #include "train/run_checks.h"
 #include "train/run_directory.h"
 #include "train/schedule.h"
+#include "train/text.h"
 
 namespace duet {
 namespace {
@@ -300,9 +301,11 @@ void Run::one_step() {
                    (memory.poison_seconds - poison_begin);
   reporter_.on_step(report);
   check(state_.skipped_in_row < config_.max_nonfinite_steps, ErrorKind::non_finite,
-        "train: stopped at step ", state_.step, ": ", state_.skipped_in_row,
-        " steps in a row were not finite, the last because ", step.reason,
-        "; the newest checkpoint is ", result_.checkpoint.empty() ? "none" : result_.checkpoint,
+        "train: stopped at step ", state_.step, ": ", counted(state_.skipped_in_row, "step"),
+        state_.skipped_in_row == 1 ? " was not finite, because "
+                                   : " in a row were not finite, the last because ",
+        step.reason, "; the newest checkpoint is ",
+        result_.checkpoint.empty() ? "none" : result_.checkpoint,
         "; lower learning_rate, or look at windows ", first_sample, " to ", state_.samples - 1);
 }
 

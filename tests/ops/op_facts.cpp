@@ -88,10 +88,12 @@ OpFacts facts_of(const std::string& op) {
   check(!rows.empty(), ErrorKind::internal, "op table: ", op, " has no row");
   const OpCase& row = rows.front();
   for (const Device device : kDevices) {
-    if (runs(row, DType::f32, device)) facts.devices.emplace_back(name(device.type));
-  }
-  for (const DType dtype : kDTypes) {
-    if (runs(row, dtype, kCpu)) facts.dtypes.emplace_back(name(dtype));
+    if (!runs(row, DType::f32, device)) continue;
+    OpFacts::OnDevice& found = facts.devices.emplace_back();
+    found.device = name(device.type);
+    for (const DType dtype : kDTypes) {
+      if (runs(row, dtype, device)) found.dtypes.emplace_back(name(dtype));
+    }
   }
   Tensors leaves = convert(random_inputs(row), DType::f32);
   for (Tensor& t : leaves) set_requires_grad(t);

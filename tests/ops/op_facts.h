@@ -18,7 +18,11 @@ std::vector<OpCase> rows_of(const std::string& op);
 
 struct OpFacts {
   std::string name;
-  std::vector<std::string> devices, dtypes;
+  struct OnDevice {
+    std::string device;
+    std::vector<std::string> dtypes;
+  };
+  std::vector<OnDevice> devices;  // where f32 runs
   bool forward = false, backward = false, second_order = false;
   // In f32 on the cpu: "oneDNN gemm:jit + Highway AVX2", "plain loop", "view" (no kernel, no
   // memory); "-" where there is none.

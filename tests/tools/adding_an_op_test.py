@@ -17,13 +17,20 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent.parent
 BUILD, CXX = Path(sys.argv[1]).resolve(), sys.argv[2]
 FLAGS = ["-std=c++20", "-O0", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
+SIMULATED = ["-DDUET_DEVICE_CODE=1", "-DDUET_SIM_CUDA=1", "-fno-strict-aliasing", "-Wno-pedantic",
+             "-Wno-maybe-uninitialized"]  # as CMakeLists.txt compiles .cu files with DUET_CUDA=SIM
+CACHE = dict(re.findall(r"^(\w+):\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M))
+HEADERS = [Path(d) for d in (CACHE.get("CUDA_INCLUDE", "/nowhere"), "/usr/local/cuda/include", "/usr/local/include")]
+NVCC = CACHE.get("CMAKE_CUDA_COMPILER")  # of a build for real GPUs
 PAGE = (SOURCE / "ops/README.md").read_text().split("## Adding an op")[1].split("\n## ")[0]
 PROVE = """#include <cstdio>
+#include "tests/ops/harness.h"
 #include "tests/ops/proof.h"
 namespace duet::test {
 std::vector<OpCase> NAME_cases();
 }
-int main() {
+int main(int words, char**) {
+  if (words > 1) duet::test::use_device({duet::DeviceType::cuda, 0});
   for (const auto& row : duet::test::NAME_cases()) {
     if (const auto fault = duet::test::first_fault(row)) {
       return std::printf("%s: %s: %s\\n", row.name.c_str(), fault->kind.c_str(), fault->message.c_str()), 1;
@@ -50,6 +57,17 @@ RATIO = """
     b = T(4) + b;
     return -a / (b * b);
   }
+"""
+CENTER_CUDA = """
+__device__ void forward_row(const float* x, float* y, std::int64_t width) {
+  float sum = 0;
+  for (std::int64_t j = threadIdx.x; j < width; j += kThreads) sum += x[j];
+  const float mean = cuda::block_reduce<cuda::Sum, kThreads>(sum) / static_cast<float>(width);
+  for (std::int64_t j = threadIdx.x; j < width; j += kThreads) y[j] = x[j] - mean;
+}
+__device__ void backward_row(const float*, const float* dy, float* dx, std::int64_t width) {
+  forward_row(dy, dx, width);
+}
 """
 LAZY = """
 template <class T>
@@ -95,7 +113,7 @@ class AddingAnOp(unittest.TestCase):
         self.tree = Path(tempfile.mkdtemp(prefix="duet_op_new_"))
         self.addCleanup(shutil.rmtree, self.tree)
         shutil.copy(SOURCE / "CMakeLists.txt", self.tree)
-        for room in ("runtime", "autograd", "ops", "tests/ops"):
+        for room in ("runtime", "autograd", "ops", "tests/ops", "tests/sim_cuda"):
             shutil.copytree(SOURCE / room, self.tree / room)
         self.blocks = re.findall(r"```cpp\n(.*?)```", PAGE, re.S)
 
@@ -108,19 +126,22 @@ class AddingAnOp(unittest.TestCase):
         self.objects = {}
         return name
 
-    def check(self, *sources):
+    def compile(self, source, *more, to):
+        run(CXX, *FLAGS, *more, "-I", self.tree, "-x", "c++", self.tree / source, *to)
+
+    def check(self, *sources, flags=(), arguments=()):
         """What the rows' first fault is; "" for none. Compiles only what changed."""
         for source in sources:
             text = (self.tree / source).read_text()
             if self.objects.get(source) == text:
                 continue
-            run(CXX, *FLAGS, "-I", self.tree, "-x", "c++", "-c", self.tree / source, "-o",
-                self.tree / (Path(source).name + ".o"))
+            more = [*flags, *(SIMULATED if source.endswith(".cu") and flags else [])]
+            self.compile(source, *more, to=["-c", "-o", self.tree / (Path(source).name + ".o")])
             self.objects[source] = text
         libraries = re.search(r"LINK_LIBRARIES = (.*)", self.link_rule())[1].split()
         run(CXX, *[self.tree / (Path(s).name + ".o") for s in sources], "-o", self.tree / "prove",
             *libraries, cwd=BUILD)
-        return run(self.tree / "prove", ok=False).stdout
+        return run(self.tree / "prove", *arguments, ok=False).stdout
 
     @staticmethod
     def link_rule():
@@ -147,6 +168,29 @@ class AddingAnOp(unittest.TestCase):
         self.assertIn(name, self.check(op, cpu, row, "prove.cpp"))
         put(self.tree / cpu, self.blocks[2])
         self.assertEqual(self.check(op, cpu, row, "prove.cpp"), "")
+
+    def test_kernels_for_cuda(self):
+        """The skeleton's .cu compiles; where the build simulates a GPU, its kernels pass the check there."""
+        headers = next((d for d in HEADERS if (d / "cuda_runtime.h").exists()), None)
+        if headers is None:
+            self.skipTest("cuda_runtime.h is not here")
+        name = self.new("build/duet op new center_rows --kernels")
+        op, row, cuda = f"ops/{name}/{name}.cpp", f"tests/ops/{name}_cases.cpp", f"ops/{name}/{name}.cu"
+        flags = ["-DDUET_CUDA_BUILD=1", "-isystem", headers]
+        self.compile(cuda, *flags, *SIMULATED, to=["-fsyntax-only"])
+        if NVCC and Path(NVCC).exists():
+            run(NVCC, "-std=c++20", "--expt-relaxed-constexpr", "-arch=sm_80", "-DDUET_CUDA_BUILD=1",
+                "-DDUET_DEVICE_CODE=1", "-I", self.tree, "-c", self.tree / cuda, "-o", self.tree / "nvcc.o")
+        if CACHE.get("DUET_CUDA") != "SIM":
+            return
+        delete_throw(self.tree / op)
+        put(self.tree / row, self.blocks[3])
+        put(self.tree / f"ops/{name}/{name}_cpu.cpp", self.blocks[2])
+        sources = [op, f"ops/{name}/{name}_cpu.cpp", cuda, row, "prove.cpp"]
+        self.assertIn("wrong", self.check(*sources, flags=flags, arguments=["cuda"]))  # y = x
+        put(self.tree / cuda, CENTER_CUDA)
+        self.assertEqual(self.check(*sources, flags=flags, arguments=["cuda"]), "")
+        self.assertEqual(self.check(*sources, flags=flags), "")
 
     def test_two_operands(self):
         name = self.new("build/duet op new ratio --pointwise --inputs 2", told=False)

@@ -48,6 +48,18 @@ class CheckHouse(unittest.TestCase):
         self.one({"ops/a/a.cpp": "// a\n#include <dnnl.hpp>\n"}, "vendor header")
         self.assertEqual(self.found({"ops/a/a_cpu.cpp": "// a\n#include <dnnl.hpp>\n"}), [])
 
+    def test_kernel_table_without_cuda(self):
+        table = '// a\nconstexpr KernelTable<AKernels> kernels{"a", &a_cpu%s};\n'
+        self.one({"ops/a/a.cpp": table % ""}, "ops/a/a.cpp:2: kernel table without one for CUDA")
+        self.one({"ops/a/b.cpp": table % ",\n  nullptr"}, "kernel table without")
+        self.one({"ops/a/a.cpp": table % "} /* DUET_CUDA_TABLE */"}, "kernel table without")
+        self.one({"ops/a/a.cpp": "// a\nKernelTable<A<T>> f() const {\n  return {op, &a_cpu};\n}\n"}, "a.cpp:2:")
+        for cuda in ("DUET_CUDA_TABLE(a_cuda)", "\n  DUET_CUDA_TABLE(a_cuda)", "device_table(a_cuda)"):
+            self.assertEqual(self.found({"ops/a/a.cpp": table % (", " + cuda)}), [])
+        self.assertEqual(self.found({"ops/a/a.cpp": "// a\nvoid f(const KernelTable<AKernels>& table) {}\n",
+                                     "ops/a/b.cpp": "// a\n// KernelTable<A> kernels{a};\n",
+                                     "tests/ops/a_test.cpp": table % ""}), [])
+
     def test_long_file(self):
         self.one({"ops/a.cpp": "// a\n" * 501}, "too long")
         self.one({"ops/README.md": "line\n" * 101}, "too long")

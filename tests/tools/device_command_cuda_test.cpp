@@ -12,6 +12,15 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+// The line of `text` that begins with `begin`, with one space between its words.
+std::string words_of(const std::string& text, const std::string& begin) {
+  const std::size_t at = text.find(begin) + 1;
+  std::istringstream line(text.substr(at, text.find('\n', at) - at));
+  std::string out;
+  for (std::string word; line >> word;) out += word + " ";
+  return out;
+}
+
 class DeviceCommand : public CommandTest {
  protected:
   std::vector<std::string> short_training(const std::string& device, const std::string& out_dir) {
@@ -79,7 +88,14 @@ TEST_F(DeviceCommand, OpCheckProvesOpsOnTheGpu) {
   EXPECT_TRUE(has(check.out, "checks each on cuda")) << check.out;
   EXPECT_TRUE(has(check.out, "skipped on cuda: second order (needs f64)")) << check.out;
   const Ended list = duet({"op", "list"});
-  EXPECT_TRUE(has(list.out, "cpu cuda meta")) << list.out;
+  EXPECT_TRUE(has(list.out, "dtypes (cuda)")) << list.out;
+  // f64 has no kernels there; a view needs none.
+  for (const char* line : {"\nsilu ", "\nmatmul ", "\nattention "}) {
+    EXPECT_TRUE(has(words_of(list.out, line), " cpu cuda meta f32 f64 f32 yes ")) << list.out;
+  }
+  EXPECT_TRUE(has(words_of(list.out, "\ntranspose "),
+                  " f32 f64 bf16 f16 i32 i64 u8 f32 f64 bf16 f16 i32 i64 u8 "))
+      << list.out;
 }
 
 TEST_F(DeviceCommand, ProfilePrintsLaunches) {

@@ -88,7 +88,7 @@ TEST_F(OpNewTest, SaysWhatTheOpComputes) {
             std::string::npos)
       << unsaid.out;
   for (const std::string& bad :
-       {std::string(), std::string("a\nb"), std::string("ends in \\"), std::string(91, 'a')}) {
+       {std::string("a\nb"), std::string("ends in \\"), std::string(91, 'a')}) {
     refuse({"two", "--pointwise", "--says", bad}, {"--says: got ", "expected one line"});
   }
 }
@@ -108,11 +108,17 @@ TEST_F(OpNewTest, TwoOperands) {
 }
 
 TEST_F(OpNewTest, KernelsAreAFolder) {
-  const std::vector<std::string> files{"ops/log_sum/log_sum.cpp",     "ops/log_sum/log_sum.h",
-                                       "ops/log_sum/log_sum_cpu.cpp", "ops/ops.h",
-                                       "tests/ops/log_sum_cases.cpp", "tests/ops/op_cases.h"};
+  const std::vector<std::string> files{"ops/log_sum/log_sum.cpp",
+                                       "ops/log_sum/log_sum.h",
+                                       "ops/log_sum/log_sum_cpu.cpp",
+                                       "ops/log_sum/log_sum.cu",
+                                       "ops/ops.h",
+                                       "tests/ops/log_sum_cases.cpp",
+                                       "tests/ops/op_cases.h"};
   const std::vector<std::string> found = written({"log_sum", "--kernels"});
   EXPECT_EQ(std::set(found.begin(), found.end()), std::set(files.begin(), files.end()));
+  EXPECT_NE(read_all(tree_ / "ops/log_sum/log_sum.cpp").find("DUET_CUDA_TABLE(log_sum_cuda)}"),
+            std::string::npos);
 }
 
 TEST_F(OpNewTest, ASecondOneLeavesTheFirst) {
@@ -134,10 +140,10 @@ TEST_F(OpNewTest, FindsTheTreeAbove) {
 }
 
 TEST_F(OpNewTest, RefusesBadNames) {
-  for (const char* name :
-       {"Cube", "2x", "_x", "x_", "a__b", "a-b", "a.b", "../x", "", "\xC3\xA9"}) {
+  for (const char* name : {"Cube", "2x", "_x", "x_", "a__b", "a-b", "a.b", "../x", "\xC3\xA9"}) {
     refuse({name, "--pointwise"}, {"not snake_case"});
   }
+  refuse({"", "--pointwise"}, {"got \"\", expected NAME"});
   refuse({"double", "--pointwise"}, {"taken by C++", "double_op"});
   for (const char* name : {"linux", "errno", "stdin", "assert"}) {
     refuse({name, "--pointwise"}, {"taken by the C library", std::string(name) + "_op"});

@@ -42,6 +42,8 @@ TEST_F(ProfileCommandTest, APlanOfLabelledRowsIsWhatHappens) {
   planned.emplace_back("--plan");
   measured.insert(measured.end(), {"--steps", "1", "--warmup", "0"});
   EXPECT_EQ(peak_of(planned), peak_of(measured));
+  measured.insert(measured.begin(), {"profile", "--depth", "0"});
+  EXPECT_NE(duet(measured).out.find(": 1 step measured\n"), std::string::npos);
 }
 
 TEST_F(ProfileCommandTest, APlanSaysWhereTheLimitIsExceeded) {

@@ -82,6 +82,15 @@ TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
        "error: llama.safetensors: these look like LLaMA-like weights, Hugging Face layout: ..."},
       {{"train", "--data", "text.txt", "--preset", "61m"},
        "error: --preset: got \"61m\", expected one of tiny, small, nano, 60m, 150m, 350m, 455m\n"},
+      {{"profile", "--fit", ""}, "error: --fit: got \"\", expected at least one character\n"},
+      {{"profile", "--plan", "--json="},
+       "error: --json: got \"\", expected at least one character\n"},
+      {{"bench", "train", "--against", ""},
+       "error: --against: got \"\", expected at least one character\n"},
+      {{"profile", ""}, "error: duet profile: got \"\", expected config.toml\n"},
+      {{"inspect", ""}, "error: duet inspect: got \"\", expected PATH\n"},
+      {{"eval", "--checkpoint", ".", "--data", ""},
+       "error: --data: got \"\", expected at least one character\n"},
       {{"eval"}, "error: duet eval: --checkpoint is missing; give --checkpoint DIR\n"},
       {{"eval", "--checkpoint", "none", "--data", "text.txt"}, "error: none: ..."},
       {{"eval", "--checkpoint", ".", "--data", "text.txt", "--stride", "x"},
@@ -126,6 +135,26 @@ TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
   }
 }
 
+// Before the step whose answer they are to hold: such a preset would take minutes.
+TEST_F(UsageTest, FilesThatCannotBeWrittenAreFoundFirst) {
+  fs::create_directory(directory_ / "folder");
+  const auto before = snapshot(directory_);
+  const auto refused = [&](std::vector<std::string> arguments, const std::string& message) {
+    arguments.insert(arguments.end(), {"--preset", "455m", "--batch_size", "1"});
+    const Ended ended = duet(arguments);
+    EXPECT_EQ(ended.code, 1) << ended.out;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_EQ(ended.err.rfind("error: " + message, 0), 0U) << ended.err;
+    EXPECT_EQ(snapshot(directory_), before);
+  };
+  for (const char* flag : {"--json", "--html", "--trace"}) {
+    refused({"profile", flag, "none/a"}, "none/a: cannot write: none/ is no directory; make it");
+    refused({"profile", flag, "folder"}, "folder: cannot write: got a directory, expected a file");
+  }
+  refused({"bench", "train", "--json", "text.txt/a"}, "text.txt/a: cannot write: text.txt/ is no");
+  EXPECT_EQ(duet({"profile", "--plan", "--preset", "tiny", "--json", "/dev/null"}).code, 0);
+}
+
 TEST_F(UsageTest, HelpAndVersion) {
   EXPECT_EQ(duet({}).code, 2);
   const Ended help = duet({"--help"});
@@ -134,9 +163,10 @@ TEST_F(UsageTest, HelpAndVersion) {
       << help.out;
   EXPECT_EQ(duet({"--version"}).out.substr(0, 5), "duet ");
   for (const char* command :
-       {"train", "eval", "generate", "inspect", "tokenize", "bench", "doctor"}) {
+       {"train", "eval", "generate", "inspect", "tokenize", "bench", "doctor", "profile"}) {
     const Ended one = duet({command, "--help"});
     EXPECT_EQ(one.code, 0) << command;
+    EXPECT_NE(one.out.find("exit codes: 0 ok, "), std::string::npos) << one.out;
     EXPECT_EQ(one.out.rfind("duet " + std::string(command), 0), 0U) << one.out;
   }
   EXPECT_NE(duet({"train", "--help"}).out.find("--learning_rate"), std::string::npos);

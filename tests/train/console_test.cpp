@@ -322,6 +322,14 @@ TEST_F(MetricsTest, ADirectoryThatIsGoneIsToldOnce) {
 TEST(Text, NumbersForPeople) {
   EXPECT_EQ(format_count(4261888), "4,261,888");
   EXPECT_EQ(format_count(-1234), "-1,234");
+  EXPECT_EQ(counted(1, "step"), "1 step");
+  EXPECT_EQ(counted(0, "step"), "0 steps");
+  EXPECT_EQ(counted(4000, "step"), "4000 steps");
+  EXPECT_EQ(format_apart(3 << 20, 5 << 20), (std::array<std::string, 2>{"3.00 MiB", "5.00 MiB"}));
+  EXPECT_EQ(format_apart(3 << 20, 3 << 20), (std::array<std::string, 2>{"3.00 MiB", "3.00 MiB"}));
+  EXPECT_EQ(
+      format_apart((3 << 20) + 1, 3 << 20),
+      (std::array<std::string, 2>{"3.00 MiB (3,145,729 bytes)", "3.00 MiB (3,145,728 bytes)"}));
   EXPECT_EQ(format_count(999), "999");
   EXPECT_EQ(format_short(16000), "16.0k");
   EXPECT_EQ(format_short(999960), "1.0M");

@@ -184,6 +184,8 @@ TEST(MemoryLimit, TheAdviceOfARefusedRunIsTrue) {
   EXPECT_EQ(entries(dir.path()), std::vector<std::string>{"text"});
   EXPECT_TRUE(refused.starts.empty());
   expect_in("train: the run does not fit: got ", text);
+  expect_in(concat(" (", format_count(static_cast<std::int64_t>(peak)), " bytes) planned at peak"),
+            text);  // the limit is one byte lower, and would read alike
   expect_in(": memory_limit;", text);
 
   const RunConfig other = advised(run, text);

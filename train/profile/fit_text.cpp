@@ -22,7 +22,8 @@ double relative_time(const FitResult& result, const FitOption& option) {
 }
 
 std::string planned_of(const FitResult& result, const FitOption& option) {
-  return concat("planned ", format_bytes(option.planned_bytes), " of ", format_bytes(result.limit));
+  const auto [planned, limit] = format_apart(option.planned_bytes, result.limit);
+  return concat("planned ", planned, " of ", limit);
 }
 
 std::string recommendation(const FitResult& result, const char* label,

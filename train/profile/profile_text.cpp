@@ -38,7 +38,7 @@ std::string heading(const Profile& p) {
       format_count(p.parameters), enum_name(m.coupling), enum_name(m.recompute), run.batch_size,
       m.block_size, run.gradient_accumulation_steps, run.dtype,
       p.planned ? fmt::format("planned for {}, nothing was run", name(p.device.kernels()))
-                : fmt::format("{} steps measured", p.steps));
+                : counted(p.steps, "step") + " measured");
   text += fmt::format("peak {} live ({} bytes), {} reserved", format_bytes(p.peak_bytes),
                       format_count(static_cast<std::int64_t>(p.peak_bytes)),
                       format_bytes(p.peak_reserved));
