@@ -202,6 +202,16 @@ std::uint64_t launches(void (*MatmulKernels::*kernel)(Params...), Args&&... args
   return sum;
 }
 
+// The simulated cublasLt has every epilogue; NVIDIA's promises none, and then there is one more
+// launch.
+void expect_one_launch(std::uint64_t count, const Shape& shape) {
+#if DUET_SIM_CUDA
+  EXPECT_EQ(count, 1U) << shape;
+#else
+  EXPECT_TRUE(count == 1 || count == 2) << count << shape;
+#endif
+}
+
 // dw and db on the GPU against the cpu's; the launches that they took.
 std::uint64_t expect_weight_gradient(const Operand& dy, const Operand& x, Operand& dw, Operand& db,
                                      bool accumulate_dw, bool accumulate_db) {
@@ -221,15 +231,20 @@ TEST_F(MatmulCuda, TheBiasGradientComesWithTheWeights) {
     for (const bool accumulate_dw : {false, true}) {
       for (const bool accumulate_db : {false, true}) {
         Operand dw({noi[1], noi[2]}, 3), db({noi[1]}, 4);
-        EXPECT_EQ(expect_weight_gradient(dy, x, dw, db, accumulate_dw, accumulate_db),
-                  accumulate_db ? 2U : 1U);
+        const std::uint64_t count =
+            expect_weight_gradient(dy, x, dw, db, accumulate_dw, accumulate_db);
+        if (accumulate_db) {
+          EXPECT_EQ(count, 2U);
+        } else {
+          expect_one_launch(count, noi);
+        }
       }
     }
     const Operand dyt = Operand({noi[1], noi[0]}, 5).transposed();  // its columns lie together
     const Operand wide({noi[1], noi[2] + 3}, 6), long_db({noi[1] + 1}, 7);
     Operand inside = wide.viewed([&](const Tensor& t) { return t.slice_view(1, 2, noi[2] + 2); });
     Operand db({noi[1]}, 8);
-    EXPECT_EQ(expect_weight_gradient(dyt, x, inside, db, false, false), 1U);
+    expect_one_launch(expect_weight_gradient(dyt, x, inside, db, false, false), noi);
     EXPECT_LT(largest_difference(wide.here, wide.there), 3e-5);  // and nothing outside it
     // cublasLt reads and writes vectors of a bias, so that it cannot begin anywhere.
     Operand odd = long_db.viewed([&](const Tensor& t) { return t.slice_view(0, 1, noi[1] + 1); });
@@ -261,8 +276,8 @@ std::uint64_t expect_linear_gelu(const Shape& nio, bool with_bias) {
 TEST_F(MatmulCuda, LinearGeluTanhIsOneLaunchWhereWidthsAreWholeVectors) {
   for (const bool with_bias : {true, false}) {
     for (const Shape& nio : {Shape{5, 7, 8}, {1, 1, 8}, {70, 33, 64}, {3, 9, 24}}) {
-      EXPECT_EQ(expect_linear_gelu(nio, with_bias), 1U) << nio;
-      EXPECT_EQ(expect_linear_gelu(nio, with_bias), 1U) << nio;  // the same plan, other memory
+      expect_one_launch(expect_linear_gelu(nio, with_bias), nio);
+      expect_one_launch(expect_linear_gelu(nio, with_bias), nio);  // the same plan, other memory
     }
     for (const Shape& nio : {Shape{5, 7, 4}, {1, 1, 1}, {6, 5, 13}, {5, 0, 8}}) {
       EXPECT_EQ(expect_linear_gelu(nio, with_bias), 2U) << nio;
