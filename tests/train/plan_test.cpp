@@ -194,6 +194,7 @@ TEST(Plan, ForCudaRefusesWhatCudaDoes) {
       [](RunConfig& r) {
         r.model.n_head = 1;
         r.model.n_embd = 512;
+        r.model.coupling = CouplingKind::none;
       },
       "attention: head width is too large for cuda: got 512, expected <= 256");
   refused(
