@@ -8,10 +8,10 @@
 namespace duet {
 namespace {
 
-// What `in` held ends here: only the sum is kept.
-std::array<Tensor, 2> normed(const char* scope_name, const Norm& norm, Residual in) {
+// {sum, its norm}. What `in` held ends here: only the sum is kept.
+std::array<Tensor, 2> normed(const char* scope_name, const Norm& norm, Residual& in) {
   const MemoryScope scope(scope_name);
-  return norm(in);
+  return norm(std::exchange(in, {}));
 }
 
 // {x, delta of branch({x})}: only x is kept, and the branch runs again in backward. It enters the
@@ -53,7 +53,7 @@ TransformerBlock::TransformerBlock(const ModelConfig& config, std::int64_t index
 
 Residual TransformerBlock::attn_branch(Residual in, const Tensor& rotation,
                                        const ForwardContext& context) const {
-  const auto [x, h] = normed("attn_norm", attn_norm, std::move(in));
+  const auto [x, h] = normed("attn_norm", attn_norm, in);
   const MemoryScope scope("attn");
   AttentionCapture* const capture =
       context.capture == nullptr ? nullptr : &context.capture->attention.emplace_back();
@@ -62,7 +62,7 @@ Residual TransformerBlock::attn_branch(Residual in, const Tensor& rotation,
 }
 
 Residual TransformerBlock::mlp_branch(Residual in, const ForwardContext& context) const {
-  const auto [x, h] = normed("mlp_norm", mlp_norm, std::move(in));
+  const auto [x, h] = normed("mlp_norm", mlp_norm, in);
   const MemoryScope scope("mlp");
   return {x, model_dropout(mlp(h), dropout, layer, kUseDropoutMlp, context)};
 }
@@ -97,7 +97,7 @@ Residual TransformerBlock::operator()(Residual in, const Tensor& rotation,
 Residual TransformerBlock::decode(Residual in, const Tensor& rotation, KvCache::Layer& cache,
                                   std::int64_t position) const {
   const MemoryScope scope(std::to_string(layer));
-  const auto [x, h] = attn_norm(in);
+  const auto [x, h] = normed("attn_norm", attn_norm, in);
   return mlp_branch({x, attn(h, rotation, &cache, position)}, {});
 }
 

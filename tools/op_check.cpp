@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>  // program_invocation_name
 #include <chrono>
+#include <iterator>
 #include <optional>
 
 #include "autograd/node.h"
@@ -209,7 +210,7 @@ int run_op_check(const Arguments& arguments) {
   const std::vector<Request> ops = requests(name, row_name);
   const auto start = Clock::now();
   Bench speed;
-  std::size_t rows = 0, faulty = 0;
+  std::int64_t rows = 0, faulty = 0;
   for (const Request& op : ops) {
     write_out(fmt::format("{:<30} ", op.op));
     const auto began = Clock::now();
@@ -219,7 +220,7 @@ int run_op_check(const Arguments& arguments) {
       if (fault) faults += report(*fault, row.name, seed);
       if (fault) ++faulty;
     }
-    rows += op.rows.size();
+    rows += std::ssize(op.rows);
     std::string speed_line;
     if (bench && faults.empty()) speed_line = speed.line(op.rows);
     write_out(fmt::format("{:<6} {:>2} {:<4} {:>6.2f} s   {}{}\n{}",
@@ -237,7 +238,7 @@ int run_op_check(const Arguments& arguments) {
     }
   }
   std::string end =
-      fmt::format("\n{}, {}, {} checks each on {}, {:.1f} s: {}\n", counted(ops.size(), "op"),
+      fmt::format("\n{}, {}, {} checks each on {}, {:.1f} s: {}\n", counted(std::ssize(ops), "op"),
                   counted(rows, "row"), checks, device, seconds_since(start),
                   faulty == 0 ? "no fault" : concat(counted(faulty, "row"), " faulty"));
   end += skipped;
