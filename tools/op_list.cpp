@@ -71,9 +71,9 @@ int run_op_list(const Arguments& arguments) {
       "runs in plain loops (oracle, gradcheck).{}\n"
       "{}",
       rows.size() - 1,
-      on_cuda
-          ? "\nforward, backward: what runs on the cpu; on a GPU every op has kernels of its own."
-          : "",
+      on_cuda ? "\nforward, backward: what runs on the cpu; on a GPU products are cublasLt's, the "
+                "rest our own."
+              : "",
       slow.empty() ? std::string("No op runs one of oneDNN's reference (ref) implementations.\n")
                    : concat("REF: oneDNN's reference loops, far too slow:", slow, "\n"));
   write_out(out);

@@ -47,8 +47,8 @@ DeviceChoice choose_device(const std::string& word) {
   if (key == "cpu") return {kCpu, "chosen"};
   if (!kCudaBuild) {
     check(key == "auto", ErrorKind::usage,
-          "device: this build has no CUDA: got cuda, expected auto or cpu; build with "
-          "-DDUET_CUDA=ON for a GPU");
+          "device: this build has no CUDA: got cuda, expected auto or cpu; run with "
+          "--device cpu, or build with -DDUET_CUDA=ON for a GPU");
     return {kCpu, "auto: this build has no CUDA"};
   }
   const CudaStatus& cuda = cuda_status();

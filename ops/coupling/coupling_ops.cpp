@@ -25,7 +25,8 @@ void check_kernel_sizes(const char* op, const Tensor& q, const Tensor& k, const 
   if (q.device().kernels() != DeviceType::cuda) return;
   const auto check_size = [op](const char* what, std::int64_t size, std::int64_t most) {
     check(size <= most, ErrorKind::shape, op, ": ", what, " is too large for cuda: got ", size,
-          ", expected <= ", most, "; run with --device cpu");
+          ", expected <= ", most,
+          "; use more heads or a smaller net, no coupling, or --device cpu");
   };
   check_size("head width", q.size(3), CouplingCudaLayout::kMaxWidth);
   check_size("hidden width", w1.size(-2), CouplingCudaLayout::kMaxHidden);

@@ -107,8 +107,8 @@ TEST_F(OpCommandTest, MisuseIsRefused) {
           "--device: got \"auto\", expected cpu or cuda");
   if (!kCudaBuild) {
     refused({"op", "check", "silu", "--device", "cuda"}, 2,
-            "device: this build has no CUDA: got cuda, expected auto or cpu; build with "
-            "-DDUET_CUDA=ON for a GPU");
+            "device: this build has no CUDA: got cuda, expected auto or cpu; run with "
+            "--device cpu, or build with -DDUET_CUDA=ON for a GPU");
   }
   refused({"op", "check", "silu", "--seed", "x"}, 2,
           "--seed: got \"x\", expected an integer in [0, 1000000000]");
