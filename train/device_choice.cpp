@@ -32,9 +32,13 @@ std::string device_key(const std::string& word, const std::string& where) {
   if (word.rfind("cuda:", 0) == 0) {
     const std::optional<std::int64_t> number = parse_integer(word.substr(5));
     if (number == 0) return "cuda";
-    check(!number || *number < 0, ErrorKind::usage, where, ": got ", in_quotes(word),
-          ", expected cuda or cuda:0: one GPU is supported, the first; CUDA_VISIBLE_DEVICES=",
-          *number, " makes another one the first");
+    if (number && *number > 0) {
+      throw Error(ErrorKind::usage,
+                  concat(where, ": got ", in_quotes(word),
+                         ", expected cuda or cuda:0: one GPU is supported, the first; "
+                         "CUDA_VISIBLE_DEVICES=",
+                         *number, " makes another one the first"));
+    }
   }
   const std::string_view nearest = nearest_key(word);
   throw Error(ErrorKind::usage,

@@ -1,7 +1,6 @@
 // CUDA kernels of linear_cross_entropy. A chunk of logits is made by a product, turned into its own
 // gradient in place while each row's loss is noted, and used up by the products for dx and dW.
 #include <algorithm>
-#include <utility>
 
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/matmul/matmul_kernels.h"
@@ -20,12 +19,6 @@ AnyView rows_of(AnyView x, std::int64_t begin, std::int64_t n) {
     x.data = static_cast<const std::byte*>(x.data) + bytes;
   }
   x.shape[0] = n;
-  return x;
-}
-
-ConstView transposed(ConstView x) {
-  std::swap(x.shape[0], x.shape[1]);
-  std::swap(x.strides[0], x.strides[1]);
   return x;
 }
 

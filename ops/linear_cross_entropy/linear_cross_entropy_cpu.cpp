@@ -26,12 +26,6 @@ AnyView rows_of(AnyView x, std::int64_t begin, std::int64_t n) {
   return x;
 }
 template <class AnyView>
-AnyView transposed(AnyView x) {
-  std::swap(x.shape[0], x.shape[1]);
-  std::swap(x.strides[0], x.strides[1]);
-  return x;
-}
-template <class AnyView>
 AnyView columns_of(const AnyView& x, std::int64_t begin, std::int64_t n) {
   return transposed(rows_of(transposed(x), begin, n));
 }

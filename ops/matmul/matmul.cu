@@ -112,10 +112,6 @@ void gemm(ConstView a, ConstView b, View c, bool accumulate) {
   batched(a, b, c, accumulate);
 }
 
-ConstView transposed(const ConstView& x) {
-  return {x.data, x.dtype, {x.size(1), x.size(0)}, {x.stride(1), x.stride(0)}};
-}
-
 void linear(ConstView x, ConstView weight, ConstView bias, View y) {
   if (y.numel() == 0) return;
   if (x.size(1) == 0) return constant_rows(y, bias.as<float>());

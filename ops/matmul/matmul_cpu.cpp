@@ -58,10 +58,6 @@ ConstView bias_rows(ConstView bias, const View& y) {
   return {bias.data, bias.dtype, y.shape, {0, bias.stride(0)}};
 }
 
-ConstView transposed(const ConstView& x) {
-  return {x.data, x.dtype, {x.size(1), x.size(0)}, {x.stride(1), x.stride(0)}};
-}
-
 void linear(ConstView x, ConstView weight, ConstView bias, View y) {
   const ConstView wt = transposed(weight);
   const bool has_bias = bias.data != nullptr;

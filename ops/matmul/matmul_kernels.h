@@ -2,10 +2,20 @@
 // blocked loops; on cuda f32 by cublasLt.
 #pragma once
 
+#include <utility>
+
 #include "runtime/kernel_table.h"
 #include "runtime/view.h"
 
 namespace duet {
+
+// A matrix, View or ConstView, with its rows as columns.
+template <class AnyView>
+AnyView transposed(AnyView x) {
+  std::swap(x.shape[0], x.shape[1]);
+  std::swap(x.strides[0], x.strides[1]);
+  return x;
+}
 
 struct MatmulKernels {
   // c = a @ b, or c += a @ b. [*, M, K] x [*, K, N] -> [*, M, N], the same number of dimensions in
