@@ -128,7 +128,10 @@ Ceiling::Ceiling(const ModelConfig& model, std::int64_t tokens, Device device)
       b_(Tensor::full({model.n_embd, model.ff_width()}, 0.5, DType::f32, device)),
       c_(Tensor::empty({tokens, model.ff_width()}, DType::f32, device)),
       from_(Tensor::full({copied_elements(device)}, 0.5, DType::f32, device)),
-      to_(Tensor::full({copied_elements(device)}, 0.5, DType::f32, device)) {}
+      to_(Tensor::full({copied_elements(device)}, 0.5, DType::f32, device)) {
+  if (device.type != DeviceType::cpu) return;
+  scratch_.resize(gemm_scratch_bytes(a_.view(), b_.view(), c_.mutable_view()));
+}
 
 double Ceiling::flops_per_second() {
   const NoGradGuard no_grad;
@@ -136,7 +139,7 @@ double Ceiling::flops_per_second() {
   synchronize(device);
   const double seconds = seconds_of([&] {
     if (device.type == DeviceType::cpu) {
-      gemm(a_.view(), b_.view(), c_.mutable_view());
+      gemm(a_.view(), b_.view(), c_.mutable_view(), {.scratch = scratch_});
     } else {
       c_ = matmul(a_, b_);
     }

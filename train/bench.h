@@ -58,6 +58,7 @@ class Ceiling {
 
  private:
   Tensor a_, b_, c_, from_, to_;
+  std::vector<std::byte> scratch_;  // of the product on the cpu
 };
 
 }  // namespace duet

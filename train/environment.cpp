@@ -32,6 +32,13 @@ std::string threads_reason() {
   return fmt::format("{} ({})", used, why);
 }
 
+std::string planned_for_words(Device device) {
+  if (device.kernels() != DeviceType::cpu) return std::string(name(device.kernels()));
+  const CpuInfo cpu = cpu_info();
+  return fmt::format("cpu (oneDNN {} on {}, {} {})", cpu.onednn_version, cpu.onednn_isa,
+                     num_threads(), num_threads() == 1 ? "thread" : "threads");
+}
+
 std::string env_json(const std::vector<std::string>& command_line, const DeviceChoice& choice) {
   const CpuInfo cpu = cpu_info();
   char host[256] = "";

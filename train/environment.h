@@ -14,6 +14,10 @@ std::string compiler();      // "GCC 12.2.0"
 // "2 (CPU affinity 2, no cgroup quota)"
 std::string threads_reason();
 
+// What a plan depends on: "cpu (oneDNN 2.6.3 on AVX2, 2 threads)", "cuda". Device: cpu or cuda, or
+// the meta device that stands for one.
+std::string planned_for_words(Device device);
+
 std::string env_json(const std::vector<std::string>& command_line, const DeviceChoice& choice);
 
 }  // namespace duet

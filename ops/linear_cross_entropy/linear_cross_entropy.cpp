@@ -8,6 +8,7 @@
 
 #include "autograd/op.h"
 #include "ops/computing_dtype.h"
+#include "ops/matmul/gemm_scratch.h"
 #include "ops/matmul/operand.h"
 #include "runtime/memory_ops.h"
 
@@ -76,6 +77,8 @@ struct LinearCrossEntropy {
       Tensor padding = dweight.slice_view(0, vocab, weight.size(0));
       fill(padding, 0.0);
     }
+    Tensor scratch = scratch_tensor(linear_cross_entropy_scratch(call, device), device);
+    call.scratch = scratch_view(scratch);
     kernels.launch(device, &LinearCrossEntropyKernels::run, call);
     saved.dx.save_output(dx);
     saved.dweight.save_output(dweight);

@@ -31,14 +31,14 @@ void run(const LinearCrossEntropyCall& call) {
     const std::int64_t rows = std::min(call.logits.size(0), count - begin);
     const ConstView x = rows_of(call.x, begin, rows);
     const View logits = rows_of(call.logits, 0, rows);
-    gemm(x, transposed(call.weight), logits, false);
+    gemm(x, transposed(call.weight), logits, false, {});
     loss_rows_cuda(logits, rows_of(call.targets, begin, rows), call.options, call.factor, View{},
                    rows_of(call.losses, begin, rows), dx || dweight ? logits : View{});
-    if (dx) gemm(logits, call.weight, rows_of(call.dx, begin, rows), false);
-    if (dweight) gemm(transposed(logits), x, call.dweight, begin > 0);
+    if (dx) gemm(logits, call.weight, rows_of(call.dx, begin, rows), false, {});
+    if (dweight) gemm(transposed(logits), x, call.dweight, begin > 0, {});
   }
   // Without rows, a product over none of them: zeros.
-  if (dweight && count == 0) gemm(transposed(call.logits), call.x, call.dweight, false);
+  if (dweight && count == 0) gemm(transposed(call.logits), call.x, call.dweight, false, {});
   store_loss_cuda(call.losses, call.factor, call.loss);
 }
 

@@ -17,6 +17,7 @@ struct LinearCrossEntropyCall {
   View stats;    // [R, 2], f64, scratch
   View losses;   // [N], f64, scratch
   View factor;   // [], f64, scratch
+  View scratch;  // linear_cross_entropy_scratch() bytes; null data for none
   View loss;     // []
   View dx;       // [N, C], d(loss)/dx; null data: not wanted
   View dweight;  // [V, C], d(loss)/dweight; null data: not wanted
@@ -31,6 +32,9 @@ struct LinearCrossEntropyCall {
            chunks * viewed_bytes(logits);
   }
 };
+
+// Bytes of scratch that the call's products want on `device`. No data is read.
+std::size_t linear_cross_entropy_scratch(const LinearCrossEntropyCall& call, Device device);
 
 struct LinearCrossEntropyKernels {
   // Loss and the wanted gradients in one pass over the rows: the logits are computed once.

@@ -30,6 +30,46 @@ AnyView columns_of(const AnyView& x, std::int64_t begin, std::int64_t n) {
   return transposed(rows_of(transposed(x), begin, n));
 }
 
+bool has(const View& v) { return v.data != nullptr; }
+
+struct Product {
+  ConstView a, b;
+  View c;
+  bool accumulate;
+};
+
+// The products of one tile of logits: `rows` rows of x from `row` on, `columns` words from `word`.
+class Tile {
+ public:
+  Tile(const LinearCrossEntropyCall& call, std::int64_t row, std::int64_t rows, std::int64_t word,
+       std::int64_t columns)
+      : c_(call), row_(row), rows_(rows), word_(word), columns_(columns) {}
+
+  Product logits() const { return {x(), transposed(weight()), tile(), false}; }
+  Product dx() const { return {tile(), weight(), rows_of(c_.dx, row_, rows_), word_ > 0}; }
+  Product dweight() const {
+    return {transposed(ConstView(tile())), x(), rows_of(c_.dweight, word_, columns_), row_ > 0};
+  }
+
+ private:
+  ConstView x() const { return rows_of(c_.x, row_, rows_); }
+  ConstView weight() const { return rows_of(c_.weight, word_, columns_); }
+  View tile() const { return columns_of(rows_of(c_.logits, 0, rows_), word_, columns_); }
+
+  const LinearCrossEntropyCall& c_;
+  std::int64_t row_, rows_, word_, columns_;
+};
+
+// f(begin, size) of the first, the second and the last piece of [0, n) cut into pieces of `size`.
+template <class F>
+void for_three(std::int64_t n, std::int64_t size, F&& f) {
+  if (n <= 0) return;
+  const std::int64_t last = (n - 1) / size;
+  for (const std::int64_t piece : {std::int64_t{0}, std::int64_t{1}, last}) {
+    if (piece <= last) f(piece * size, std::min(size, n - piece * size));
+  }
+}
+
 template <class T>
 class Run {
  public:
@@ -51,7 +91,6 @@ class Run {
   }
 
  private:
-  static bool has(const View& v) { return v.data != nullptr; }
   std::int64_t target(std::int64_t row) const { return target_at(c_.targets, begin_ + row); }
   T* logits(std::int64_t row) const { return c_.logits.as<T>() + row * vocab_; }
 
@@ -70,11 +109,9 @@ class Run {
 
   // logits = x W^T, tile by tile; the largest logit and the sum of each row; the losses.
   void softmax_sums() {
-    const ConstView x = rows_of(c_.x, begin_, rows_);
     for (std::int64_t r = 0; r < rows_; ++r) put(r, {});
     for_tiles([&](std::int64_t v, std::int64_t n) {
-      gemm_cpu(x, transposed(rows_of(c_.weight, v, n)),
-               columns_of(rows_of(c_.logits, 0, rows_), v, n), false);
+      multiply(Tile(c_, begin_, rows_, v, n).logits());
       for_rows([&](std::int64_t r) {
         ExpSum row = get(r);
         add_exp_sum(logits(r) + v, n, row);
@@ -89,7 +126,6 @@ class Run {
 
   // Tile by tile, the logits become d(loss)/d(logits), and with it dx and dW.
   void gradients() {
-    const ConstView x = rows_of(c_.x, begin_, rows_);
     for_tiles([&](std::int64_t v, std::int64_t n) {
       for_rows([&](std::int64_t r) {
         T* tile = logits(r) + v;
@@ -99,16 +135,13 @@ class Run {
           softmax_gradient(tile, v, n, get(r), target(r), factor_, tile);
         }
       });
-      const ConstView dlogits = columns_of(rows_of(c_.logits, 0, rows_), v, n);
-      if (has(c_.dx)) {
-        gemm_cpu(dlogits, rows_of(c_.weight, v, n), rows_of(c_.dx, begin_, rows_), v > 0);
-      }
-      if (has(c_.dweight)) {
-        gemm_cpu(transposed(dlogits), x, rows_of(c_.dweight, v, n), begin_ > 0);
-      }
+      const Tile tile(c_, begin_, rows_, v, n);
+      if (has(c_.dx)) multiply(tile.dx());
+      if (has(c_.dweight)) multiply(tile.dweight());
     });
   }
 
+  void multiply(const Product& p) const { gemm_cpu(p.a, p.b, p.c, p.accumulate, c_.scratch); }
   bool ignored(std::int64_t row) const { return target(row) == c_.options.ignore_index; }
   ExpSum get(std::int64_t row) const {
     const double* s = c_.stats.as<double>() + 2 * row;
@@ -156,6 +189,25 @@ void add_scaled(ConstView dy, ConstView gradient, View out) {
 }
 
 }  // namespace
+
+// First, second and last chunk and tile: no other has other sizes, or adds where these do not.
+std::size_t linear_cross_entropy_scratch(const LinearCrossEntropyCall& call, Device device) {
+  if (device.kernels() != DeviceType::cpu) return 0;
+  std::size_t bytes = 0;
+  const std::int64_t count = call.x.size(0), vocab = call.weight.size(0);
+  for_three(count, call.logits.size(0), [&](std::int64_t row, std::int64_t rows) {
+    for_three(vocab, kTileColumns, [&](std::int64_t word, std::int64_t columns) {
+      const auto take = [&](const Product& p) {
+        bytes = std::max(bytes, gemm_cpu_scratch(p.a, p.b, p.c, p.accumulate));
+      };
+      const Tile tile(call, row, rows, word, columns);
+      take(tile.logits());
+      if (has(call.dx)) take(tile.dx());
+      if (has(call.dweight)) take(tile.dweight());
+    });
+  });
+  return bytes;
+}
 
 extern const LinearCrossEntropyKernels linear_cross_entropy_cpu{run, scale, add_scaled};
 

@@ -3,6 +3,7 @@
 
 #include "autograd/op.h"
 #include "ops/computing_dtype.h"
+#include "ops/matmul/gemm_scratch.h"
 #include "ops/matmul/matmul_kernels.h"
 #include "ops/matmul/operand.h"
 #include "ops/ops.h"
@@ -25,8 +26,9 @@ struct Linear {
     saved.save(x, weight);
     const LinearOperands in(x, weight, bias);
     Tensor y = Tensor::empty(in.y_shape, x.dtype(), x.device());
+    Tensor scratch = in.scratch(y);
     matmul_kernels.launch(y.device(), &MatmulKernels::linear, in.rows.view(), in.weight.view(),
-                          in.bias_view(), in.rows_of(y));
+                          in.bias_view(), in.rows_of(y), scratch_view(scratch));
     return y;
   }
   std::array<Tensor, 3> backward(const Saved& saved, const Tensor& dy,
@@ -70,6 +72,10 @@ LinearOperands::LinearOperands(const Tensor& x, const Tensor& w, const Tensor& b
       bias(b.defined() ? contiguous_copy(b) : Tensor()),
       y_shape(with_last(x.shape(), w.size(0))) {}
 
+Tensor LinearOperands::scratch(Tensor& y) const {
+  return linear_scratch(rows.view(), weight.view(), bias_view(), rows_of(y), y.device());
+}
+
 View LinearOperands::rows_of(Tensor& y) const {
   return y.reshape_view({rows.size(0), weight.size(0)}).mutable_view();
 }
@@ -87,8 +93,10 @@ std::array<Tensor, 3> linear_gradients(const char* op, const LinearSaved& saved,
   if (request.needed(0)) {
     const Tensor w = as_gemm_operand(saved.weight.get(op));
     Tensor dx = Tensor::empty(with_last(dy.shape(), w.size(1)), dy.dtype(), dy.device());
-    matmul_kernels.launch(dy.device(), &MatmulKernels::gemm, dy_rows.view(), w.view(),
-                          dx.reshape_view({dy_rows.size(0), w.size(1)}).mutable_view(), false);
+    const View dx_rows = dx.reshape_view({dy_rows.size(0), w.size(1)}).mutable_view();
+    Tensor scratch = gemm_scratch(dy_rows.view(), w.view(), dx_rows, false, dy.device());
+    matmul_kernels.launch(dy.device(), &MatmulKernels::gemm, dy_rows.view(), w.view(), dx_rows,
+                          false, scratch_view(scratch));
     grads[0] = std::move(dx);
   }
   Tensor rows;
@@ -108,9 +116,12 @@ std::array<Tensor, 3> linear_gradients(const char* op, const LinearSaved& saved,
     grads[2] = target.out;
   }
   if (request.needed(1) || request.needed(2)) {
+    Tensor scratch = request.needed(1) ? gemm_scratch(transposed(dy_rows.view()), rows.view(), dw,
+                                                      accumulate_dw, dy.device())
+                                       : Tensor();
     matmul_kernels.launch(dy.device(), &MatmulKernels::weight_gradient, dy_rows.view(),
                           rows.defined() ? rows.view() : ConstView{}, dw, dbias, accumulate_dw,
-                          accumulate_dbias);
+                          accumulate_dbias, scratch_view(scratch));
   }
   return grads;
 }

@@ -21,6 +21,7 @@ struct LinearOperands {
   ConstView bias_view() const { return bias.defined() ? bias.view() : ConstView{}; }
   // y [*, Out] as the rows [N, Out] that the kernel writes.
   View rows_of(Tensor& y) const;
+  Tensor scratch(Tensor& y) const;  // for MatmulKernels::linear; may be undefined
 };
 
 struct LinearSaved {

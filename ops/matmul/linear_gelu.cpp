@@ -1,5 +1,6 @@
 // linear_gelu_tanh: h = x W^T + bias and y = gelu_tanh(h), both written by one product.
 #include "autograd/op.h"
+#include "ops/matmul/gemm_scratch.h"
 #include "ops/matmul/linear.h"
 #include "ops/matmul/matmul_kernels.h"
 #include "ops/ops.h"
@@ -22,8 +23,10 @@ struct LinearGeluTanh {
     const LinearOperands in(x, weight, bias);
     Tensor h = Tensor::empty(in.y_shape, x.dtype(), x.device());
     Tensor y = Tensor::empty(in.y_shape, x.dtype(), x.device());
+    Tensor scratch = in.scratch(h);
     matmul_kernels.launch(y.device(), &MatmulKernels::linear_gelu_tanh, in.rows.view(),
-                          in.weight.view(), in.bias_view(), in.rows_of(h), in.rows_of(y));
+                          in.weight.view(), in.bias_view(), in.rows_of(h), in.rows_of(y),
+                          scratch_view(scratch));
     saved.h.save_output(h);
     return {y, h};
   }

@@ -1,6 +1,7 @@
 // matmul: batched matrix products whose leading dimensions broadcast.
 #include "autograd/op.h"
 #include "ops/computing_dtype.h"
+#include "ops/matmul/gemm_scratch.h"
 #include "ops/matmul/matmul_kernels.h"
 #include "ops/matmul/operand.h"
 #include "ops/ops.h"
@@ -37,8 +38,10 @@ void product(const Tensor& a, const Tensor& b, Tensor& out, bool accumulate) {
     // Both the same in this dimension: oneDNN wants one of them to have it.
     if (out.shape()[d] > 1 && left.strides()[d] == 0 && right.strides()[d] == 0) left = clone(left);
   }
-  matmul_kernels.launch(out.device(), &MatmulKernels::gemm, left.view(), right.view(),
-                        out.mutable_view(), accumulate);
+  const View c = out.mutable_view();
+  Tensor scratch = gemm_scratch(left.view(), right.view(), c, accumulate, out.device());
+  matmul_kernels.launch(out.device(), &MatmulKernels::gemm, left.view(), right.view(), c,
+                        accumulate, scratch_view(scratch));
 }
 
 Shape padded(const Shape& shape, int ndim) {

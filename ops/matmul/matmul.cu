@@ -102,7 +102,8 @@ void batched(const ConstView& a, const ConstView& b, const View& c, bool accumul
   }
 }
 
-void gemm(ConstView a, ConstView b, View c, bool accumulate) {
+// cublasLt has a work space of its own, so no kernel here is given scratch.
+void gemm(ConstView a, ConstView b, View c, bool accumulate, View /*scratch*/) {
   if (c.numel() == 0) return;
   if (a.size(-1) == 0) {
     if (!accumulate) constant_rows(c, nullptr);
@@ -112,7 +113,7 @@ void gemm(ConstView a, ConstView b, View c, bool accumulate) {
   batched(a, b, c, accumulate);
 }
 
-void linear(ConstView x, ConstView weight, ConstView bias, View y) {
+void linear(ConstView x, ConstView weight, ConstView bias, View y, View /*scratch*/) {
   if (y.numel() == 0) return;
   if (x.size(1) == 0) return constant_rows(y, bias.as<float>());
   const ConstView wt = transposed(weight);
@@ -125,7 +126,7 @@ void linear(ConstView x, ConstView weight, ConstView bias, View y) {
 }
 
 void weight_gradient(ConstView dy, ConstView x, View dw, View db, bool accumulate_dw,
-                     bool accumulate_db) {
+                     bool accumulate_db, View /*scratch*/) {
   const bool both = dw.data != nullptr && db.data != nullptr && dw.numel() > 0 && dy.size(0) > 0;
   // The sum of dy over rows comes with the product that reads all of dy, but is never added.
   if (both && !accumulate_db &&
@@ -133,17 +134,18 @@ void weight_gradient(ConstView dy, ConstView x, View dw, View db, bool accumulat
                      {.accumulate = accumulate_dw, .row_sums = db.as<float>()})) {
     return;
   }
-  if (dw.data != nullptr) gemm(transposed(dy), x, dw, accumulate_dw);
+  if (dw.data != nullptr) gemm(transposed(dy), x, dw, accumulate_dw, {});
   if (db.data != nullptr) column_sum(dy, db, accumulate_db);
 }
 
-void linear_gelu_tanh(ConstView x, ConstView weight, ConstView bias, View h, View y) {
+void linear_gelu_tanh(ConstView x, ConstView weight, ConstView bias, View h, View y,
+                      View /*scratch*/) {
   const bool whole = y.numel() > 0 && x.size(1) > 0;
   if (whole && cuda::try_gemm(x, transposed(weight), y,
                               {.bias = bias.as<float>(), .gelu_input = h.as<float>()})) {
     return;
   }
-  linear(x, weight, bias, h);
+  linear(x, weight, bias, h, {});
   gelu_tanh_kernels().cuda->forward(h, y);
 }
 

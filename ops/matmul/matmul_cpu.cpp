@@ -58,32 +58,56 @@ ConstView bias_rows(ConstView bias, const View& y) {
   return {bias.data, bias.dtype, y.shape, {0, bias.stride(0)}};
 }
 
-void linear(ConstView x, ConstView weight, ConstView bias, View y) {
+std::span<std::byte> bytes_of(const View& scratch) {
+  if (scratch.data == nullptr) return {};
+  return {scratch.as<std::byte>(), static_cast<std::size_t>(scratch.numel())};
+}
+
+// Whether the product itself adds the bias.
+bool product_takes_bias(const ConstView& x, const ConstView& bias, const View& y) {
+  return bias.data != nullptr && y.dtype == DType::f32 && y.numel() > 0 && x.size(1) > 0;
+}
+
+void linear(ConstView x, ConstView weight, ConstView bias, View y, View scratch) {
   const ConstView wt = transposed(weight);
-  const bool has_bias = bias.data != nullptr;
-  const bool empty = y.numel() == 0 || x.size(1) == 0;
-  if (has_bias && y.dtype == DType::f32 && !empty) {
-    gemm(x, wt, y, {.bias = bias.as<float>()});
+  if (product_takes_bias(x, bias, y)) {
+    gemm(x, wt, y, {.bias = bias.as<float>(), .scratch = bytes_of(scratch)});
     return;
   }
+  const bool has_bias = bias.data != nullptr;
   if (has_bias) memory_ops_cpu.copy(bias_rows(bias, y), y);
-  gemm_cpu(x, wt, y, has_bias);
+  gemm_cpu(x, wt, y, has_bias, scratch);
 }
 
 void weight_gradient(ConstView dy, ConstView x, View dw, View db, bool accumulate_dw,
-                     bool accumulate_db) {
-  if (dw.data != nullptr) gemm_cpu(transposed(dy), x, dw, accumulate_dw);
+                     bool accumulate_db, View scratch) {
+  if (dw.data != nullptr) gemm_cpu(transposed(dy), x, dw, accumulate_dw, scratch);
   if (db.data != nullptr) column_sum(dy, db, accumulate_db);
 }
 
-void linear_gelu_tanh(ConstView x, ConstView weight, ConstView bias, View h, View y) {
-  linear(x, weight, bias, h);
+void linear_gelu_tanh(ConstView x, ConstView weight, ConstView bias, View h, View y, View scratch) {
+  linear(x, weight, bias, h, scratch);
   gelu_tanh_kernels().cpu->forward(h, y);
 }
 
 }  // namespace
 
-void gemm_cpu(ConstView a, ConstView b, View c, bool accumulate) {
+std::size_t gemm_cpu_scratch(ConstView a, ConstView b, View c, bool accumulate) {
+  if (c.numel() == 0 || a.size(-1) == 0 || c.dtype != DType::f32) return 0;
+  merge_dims(a, b, c);
+  return gemm_scratch_bytes(a, b, c, {.accumulate = accumulate});
+}
+
+std::size_t linear_cpu_scratch(const ConstView& x, const ConstView& weight, const ConstView& bias,
+                               const View& y) {
+  const ConstView wt = transposed(weight);
+  if (product_takes_bias(x, bias, y)) {
+    return gemm_scratch_bytes(x, wt, y, {.bias = bias.as<float>()});
+  }
+  return gemm_cpu_scratch(x, wt, y, bias.data != nullptr);
+}
+
+void gemm_cpu(ConstView a, ConstView b, View c, bool accumulate, View scratch) {
   if (c.numel() == 0) return;
   if (a.size(-1) == 0) {
     if (!accumulate) memory_ops_cpu.fill(c, 0.0);
@@ -91,7 +115,7 @@ void gemm_cpu(ConstView a, ConstView b, View c, bool accumulate) {
   }
   merge_dims(a, b, c);
   if (c.dtype == DType::f32) {
-    gemm(a, b, c, {.accumulate = accumulate});
+    gemm(a, b, c, {.accumulate = accumulate, .scratch = bytes_of(scratch)});
   } else {
     gemm_f64(a, b, c, accumulate);
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "ops/matmul/gemm_scratch.h"
 #include "ops/matmul/matmul_kernels.h"
 #include "runtime/cuda_status.h"
 #include "runtime/launch_count.h"
@@ -65,6 +66,18 @@ struct Operand {
   }
 };
 
+// The cpu's kernels, with the scratch that they want.
+void gemm_here(const Tensor& a, const Tensor& b, Tensor& c, bool accumulate) {
+  const View out = c.mutable_view();
+  Tensor scratch = gemm_scratch(a.view(), b.view(), out, accumulate, kCpu);
+  matmul_cpu.gemm(a.view(), b.view(), out, accumulate, scratch_view(scratch));
+}
+void linear_here(const Tensor& x, const Tensor& weight, ConstView bias, Tensor& y) {
+  const View out = y.mutable_view();
+  Tensor scratch = linear_scratch(x.view(), weight.view(), bias, out, kCpu);
+  matmul_cpu.linear(x.view(), weight.view(), bias, out, scratch_view(scratch));
+}
+
 class MatmulCuda : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -82,8 +95,8 @@ class MatmulCuda : public ::testing::Test {
   static void expect_product(const Operand& a, const Operand& b, const Shape& shape) {
     for (const bool accumulate : {false, true}) {
       Operand c(shape, 9);
-      matmul_cpu.gemm(a.here.view(), b.here.view(), c.here.mutable_view(), accumulate);
-      cuda().gemm(a.there.view(), b.there.view(), c.there.mutable_view(), accumulate);
+      gemm_here(a.here, b.here, c.here, accumulate);
+      cuda().gemm(a.there.view(), b.there.view(), c.there.mutable_view(), accumulate, {});
       EXPECT_LT(largest_difference(c.here, c.there), 1e-5)
           << a.here.shape() << a.here.strides() << " x " << b.here.shape() << b.here.strides();
     }
@@ -142,8 +155,8 @@ TEST_F(MatmulCuda, WritesIntoAWindow) {
   const Operand a({2, 5, 7}, 1), b({2, 7, 4}, 2), c({2, 6, 9}, 3);
   const auto window = [](const Tensor& t) { return t.slice_view(1, 1, 6).slice_view(2, 2, 6); };
   Operand inside = c.viewed(window);
-  matmul_cpu.gemm(a.here.view(), b.here.view(), inside.here.mutable_view(), true);
-  cuda().gemm(a.there.view(), b.there.view(), inside.there.mutable_view(), true);
+  gemm_here(a.here, b.here, inside.here, true);
+  cuda().gemm(a.there.view(), b.there.view(), inside.there.mutable_view(), true, {});
   EXPECT_LT(largest_difference(c.here, c.there), 1e-5);  // and nothing outside it
 }
 
@@ -152,10 +165,9 @@ TEST_F(MatmulCuda, Linear) {
     const Operand x({nio[0], nio[1]}, 1), weight({nio[2], nio[1]}, 2), bias({nio[2]}, 3);
     for (const bool with_bias : {true, false}) {
       Operand y({nio[0], nio[2]}, 4);
-      matmul_cpu.linear(x.here.view(), weight.here.view(),
-                        with_bias ? bias.here.view() : ConstView{}, y.here.mutable_view());
+      linear_here(x.here, weight.here, with_bias ? bias.here.view() : ConstView{}, y.here);
       cuda().linear(x.there.view(), weight.there.view(),
-                    with_bias ? bias.there.view() : ConstView{}, y.there.mutable_view());
+                    with_bias ? bias.there.view() : ConstView{}, y.there.mutable_view(), {});
       EXPECT_LT(largest_difference(y.here, y.there), 1e-5) << nio << ' ' << with_bias;
     }
   }
@@ -165,8 +177,8 @@ TEST_F(MatmulCuda, ABiasMayBeginAnywhere) {
   const Operand x({5, 7}, 1), weight({4, 7}, 2), whole({9}, 3);
   Operand y({5, 4}, 4);
   const Operand bias = whole.viewed([](const Tensor& t) { return t.slice_view(0, 3, 7); });
-  matmul_cpu.linear(x.here.view(), weight.here.view(), bias.here.view(), y.here.mutable_view());
-  cuda().linear(x.there.view(), weight.there.view(), bias.there.view(), y.there.mutable_view());
+  linear_here(x.here, weight.here, bias.here.view(), y.here);
+  cuda().linear(x.there.view(), weight.there.view(), bias.there.view(), y.there.mutable_view(), {});
   EXPECT_LT(largest_difference(y.here, y.there), 1e-5);
 }
 
@@ -181,9 +193,9 @@ TEST_F(MatmulCuda, ColumnSum) {
         Tensor x64 = Tensor::empty(shape, DType::f64);
         copy(exact, out.here);
         copy(x64, rows.here);
-        matmul_cpu.weight_gradient(x64.view(), {}, {}, exact.mutable_view(), false, accumulate);
+        matmul_cpu.weight_gradient(x64.view(), {}, {}, exact.mutable_view(), false, accumulate, {});
         cuda().weight_gradient(rows.there.view(), {}, {}, out.there.mutable_view(), false,
-                               accumulate);
+                               accumulate, {});
         // Of the size of one rounding per 64 rows; the cpu's own sums are two to three times off.
         const double bound = 5e-7 * std::sqrt(static_cast<double>(shape[0] + 1));
         EXPECT_LT(error_of_sum(exact, to_device(out.there, kCpu)), bound) << shape;
@@ -215,11 +227,14 @@ void expect_one_launch(std::uint64_t count, const Shape& shape) {
 // dw and db on the GPU against the cpu's; the launches that they took.
 std::uint64_t expect_weight_gradient(const Operand& dy, const Operand& x, Operand& dw, Operand& db,
                                      bool accumulate_dw, bool accumulate_db) {
-  matmul_cpu.weight_gradient(dy.here.view(), x.here.view(), dw.here.mutable_view(),
-                             db.here.mutable_view(), accumulate_dw, accumulate_db);
-  const std::uint64_t count =
-      launches(&MatmulKernels::weight_gradient, dy.there.view(), x.there.view(),
-               dw.there.mutable_view(), db.there.mutable_view(), accumulate_dw, accumulate_db);
+  const View dw_here = dw.here.mutable_view();
+  Tensor scratch =
+      gemm_scratch(transposed(dy.here.view()), x.here.view(), dw_here, accumulate_dw, kCpu);
+  matmul_cpu.weight_gradient(dy.here.view(), x.here.view(), dw_here, db.here.mutable_view(),
+                             accumulate_dw, accumulate_db, scratch_view(scratch));
+  const std::uint64_t count = launches(
+      &MatmulKernels::weight_gradient, dy.there.view(), x.there.view(), dw.there.mutable_view(),
+      db.there.mutable_view(), accumulate_dw, accumulate_db, View{});
   EXPECT_LT(largest_difference(dw.here, dw.there), 3e-5) << dy.here.shape() << x.here.shape();
   EXPECT_LT(largest_difference(db.here, db.there), 3e-5) << dy.here.shape() << x.here.shape();
   return count;
@@ -262,12 +277,15 @@ TEST_F(MatmulCuda, TheBiasGradientComesWithTheWeights) {
 std::uint64_t expect_linear_gelu(const Shape& nio, bool with_bias) {
   const Operand x({nio[0], nio[1]}, 1), weight({nio[2], nio[1]}, 2), bias({nio[2]}, 3);
   Operand h({nio[0], nio[2]}, 4), y({nio[0], nio[2]}, 5);
-  matmul_cpu.linear_gelu_tanh(x.here.view(), weight.here.view(),
-                              with_bias ? bias.here.view() : ConstView{}, h.here.mutable_view(),
-                              y.here.mutable_view());
-  const std::uint64_t count = launches(
-      &MatmulKernels::linear_gelu_tanh, x.there.view(), weight.there.view(),
-      with_bias ? bias.there.view() : ConstView{}, h.there.mutable_view(), y.there.mutable_view());
+  const ConstView bias_here = with_bias ? bias.here.view() : ConstView{};
+  const View h_here = h.here.mutable_view();
+  Tensor scratch = linear_scratch(x.here.view(), weight.here.view(), bias_here, h_here, kCpu);
+  matmul_cpu.linear_gelu_tanh(x.here.view(), weight.here.view(), bias_here, h_here,
+                              y.here.mutable_view(), scratch_view(scratch));
+  const std::uint64_t count =
+      launches(&MatmulKernels::linear_gelu_tanh, x.there.view(), weight.there.view(),
+               with_bias ? bias.there.view() : ConstView{}, h.there.mutable_view(),
+               y.there.mutable_view(), View{});
   EXPECT_LT(largest_difference(h.here, h.there), 2e-5) << nio << ' ' << with_bias;
   EXPECT_LT(largest_difference(y.here, y.there), 2e-5) << nio << ' ' << with_bias;
   return count;
@@ -308,7 +326,7 @@ TEST_F(MatmulCuda, CountsLaunchesAndBytes) {
   start_counting_launches();
   for (int i = 0; i < 3; ++i) {
     matmul_kernels.launch(kCuda, &MatmulKernels::gemm, a.there.view(), b.there.view(),
-                          c.mutable_view(), false);
+                          c.mutable_view(), false, View{});
   }
   const std::vector<LaunchCount> counts = stop_counting_launches();
   ASSERT_EQ(counts.size(), 1U);
@@ -321,9 +339,9 @@ TEST_F(MatmulCuda, CountsLaunchesAndBytes) {
 TEST_F(MatmulCuda, TakesNoMemoryPerProduct) {
   const Operand a({8, 8}, 1), b({8, 8}, 2);
   Tensor c = Tensor::empty({8, 8}, DType::f32, kCuda);
-  cuda().gemm(a.there.view(), b.there.view(), c.mutable_view(), false);
+  cuda().gemm(a.there.view(), b.there.view(), c.mutable_view(), false, {});
   const MemoryStats before = allocator(kCuda).stats();
-  cuda().gemm(a.there.view(), b.transposed().there.view(), c.mutable_view(), true);
+  cuda().gemm(a.there.view(), b.transposed().there.view(), c.mutable_view(), true, {});
   EXPECT_EQ(allocator(kCuda).stats().allocations, before.allocations);
   EXPECT_EQ(allocator(kCuda).stats().reserved, before.reserved);
 }

@@ -409,7 +409,9 @@ TEST(Onednn, CollidingLinesGiveTheSameProduct) {
     for (const Tensor& b : {y, part}) {
       expect_near(matmul(a, b), values(matmul(f64(a), f64(b))), 0);
       Tensor sum = Tensor::full({a.size(0), b.size(1)}, 1.0, DType::f32);
-      gemm(a.view(), b.view(), sum.mutable_view(), {.accumulate = true});
+      std::vector<std::byte> scratch(
+          gemm_scratch_bytes(a.view(), b.view(), sum.mutable_view(), {.accumulate = true}));
+      gemm(a.view(), b.view(), sum.mutable_view(), {.accumulate = true, .scratch = scratch});
       std::vector<double> expected = values(matmul(f64(a), f64(b)));
       for (double& v : expected) v += 1;
       expect_near(sum, expected, 0);
@@ -426,7 +428,9 @@ TEST(Onednn, InsideAParallelRegionAndOverManyShapes) {
   Tensor out = Tensor::empty({8, 40, 40}, DType::f32);
   const View all = out.mutable_view();
   parallel_chunks(8, [&](std::int64_t i) {
-    gemm(a.view(), b.view(), {all.as<float>() + i * 1600, DType::f32, {40, 40}, {40, 1}});
+    const View c{all.as<float>() + i * 1600, DType::f32, {40, 40}, {40, 1}};
+    std::vector<std::byte> scratch(gemm_scratch_bytes(a.view(), b.view(), c));
+    gemm(a.view(), b.view(), c, {.scratch = scratch});
   });
   for (std::int64_t i = 0; i < 8; ++i) {
     expect_near(out.slice_view(0, i, i + 1).reshape_view({40, 40}), expected, 0);

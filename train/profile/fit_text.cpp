@@ -6,6 +6,7 @@
 #include "models/enum_names.h"
 #include "runtime/error.h"
 #include "runtime/printable.h"
+#include "train/environment.h"
 #include "train/profile/fit.h"
 #include "train/text.h"
 
@@ -75,7 +76,7 @@ std::string fit_text(const FitResult& result) {
       "fits in        {} ({} bytes) of {}, with {} {} of {} tokens and {}\n"
       "recompute   batch_size      planned    time per token\n",
       format_bytes(result.limit), format_count(static_cast<std::int64_t>(result.limit)),
-      name(result.device.kernels()), result.run.gradient_accumulation_steps,
+      planned_for_words(result.device), result.run.gradient_accumulation_steps,
       result.run.gradient_accumulation_steps == 1 ? "micro-batch" : "micro-batches",
       format_count(result.run.model.block_size), printable(result.run.dtype));
   for (const FitOption& option : result.modes) {
@@ -100,6 +101,7 @@ std::string fit_json(const FitResult& result) {
   nlohmann::ordered_json out;
   out["limit_bytes"] = result.limit;
   out["device"] = name(result.device.kernels());
+  out["planned_for"] = planned_for_words(result.device);
   out["monotone"] = result.monotone;
   out["modes"] = nlohmann::ordered_json::array();
   for (const FitOption& option : result.modes) out["modes"].push_back(json_of(result, option));

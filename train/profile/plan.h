@@ -20,7 +20,8 @@ struct MemoryPlan {
 
 // Of a run on config.device. Needs neither the memory nor the device it speaks of, and takes
 // milliseconds. Requires the sizes that follow from the tokenizer (resolve_model). Kernels of the
-// CPU keep scratch for each thread, so the plan is that of num_threads() threads. Throws
+// CPU keep scratch for each thread, and oneDNN's products want more or less of it by instruction
+// set: the plan is that of num_threads() threads on this processor (planned_for_words). Throws
 // Error(usage) for a dtype that there is not, Error(shape) for what the device's ops do not take.
 MemoryPlan plan_memory(const RunConfig& config);
 

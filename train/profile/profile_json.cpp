@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "train/config_keys.h"
+#include "train/environment.h"
 #include "train/profile/profile.h"
 
 namespace duet {
@@ -80,6 +81,7 @@ std::string profile_json(const Profile& p) {
   Json out;
   out["version"] = 1;
   out["planned"] = p.planned;
+  if (p.planned) out["planned_for"] = planned_for_words(p.device);
   out["device"] = name(p.device.kernels());
   out["config"] = config_json(p.config);
   out["parameters"] = p.parameters;

@@ -5,6 +5,7 @@
 
 #include "models/enum_names.h"
 #include "runtime/printable.h"
+#include "train/environment.h"
 #include "train/profile/profile.h"
 #include "train/text.h"
 
@@ -37,7 +38,7 @@ std::string heading(const Profile& p) {
       enum_name(m.family), m.n_layer, m.n_embd, m.n_head, format_count(m.vocab_size),
       format_count(p.parameters), enum_name(m.coupling), enum_name(m.recompute), run.batch_size,
       m.block_size, run.gradient_accumulation_steps, run.dtype,
-      p.planned ? fmt::format("planned for {}, nothing was run", name(p.device.kernels()))
+      p.planned ? fmt::format("planned for {}, nothing was run", planned_for_words(p.device))
                 : counted(p.steps, "step") + " measured");
   text += fmt::format("peak {} live ({} bytes), {} reserved", format_bytes(p.peak_bytes),
                       format_count(static_cast<std::int64_t>(p.peak_bytes)),
