@@ -222,7 +222,9 @@ HWY_INLINE V exp2_fast(V x) {
   const hn::RebindToUnsigned<F32> bits;
   // Adding 1.5 * 2^23 rounds to an integer in the low mantissa bits; 127 more is the exponent bias.
   const V magic = hn::Set(d, 12582912.0f + 127.0f);
-  x = hn::Max(hn::Set(d, -127.0f), x);  // this order keeps NaN
+  // Not Max, whose result for NaN differs between instruction sets.
+  const V least = hn::Set(d, -127.0f);
+  x = hn::IfThenElse(hn::Lt(x, least), least, x);
   const V shifted = hn::Add(x, magic);
   const V f = hn::Sub(x, hn::Sub(shifted, magic));  // in [-0.5, 0.5]
   const V power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)));
