@@ -3,6 +3,7 @@
 
 #include "runtime/caching_allocator.h"
 #include "runtime/cpu/host_source.h"
+#include "runtime/cpu/instruction_set.h"
 #include "runtime/device_source.h"
 #include "runtime/error.h"
 #include "runtime/live_limit.h"
@@ -27,7 +28,11 @@ CachingAllocator& cuda_allocator(Device device) {
 }
 
 CachingAllocator& allocator_of(Device device) {
-  static CachingAllocator& host = make_allocator(std::make_unique<HostSource>(), "cpu");
+  // No kernel runs without a tensor, so none runs before the cap.
+  static CachingAllocator& host = []() -> CachingAllocator& {
+    cap_instruction_set();
+    return make_allocator(std::make_unique<HostSource>(), "cpu");
+  }();
   static CachingAllocator& meta = make_allocator(std::make_unique<MetaSource>(), "meta");
   if (device.type == DeviceType::cuda) return cuda_allocator(device);
   return device.type == DeviceType::cpu ? host : meta;

@@ -48,6 +48,11 @@ std::string device_lines() {
                     cuda.cublaslt);
 }
 
+std::string isa_words(const CpuInfo& cpu) {
+  if (cpu.isa_cap == "best") return "best (no cap)";
+  return fmt::format("{} (the most that kernels and oneDNN may use)", cpu.isa_cap);
+}
+
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
@@ -66,9 +71,10 @@ int run_doctor(const Arguments& arguments) {
                   "{}"
                   "threads    {}\n"
                   "kernels    {} (Highway, chosen at run time)\n"
-                  "oneDNN     {}, {}\n",
+                  "oneDNN     {}, {}\n"
+                  "DUET_ISA   {}\n",
                   version(), compiler(), device_lines(), cpu.model, memory, threads_reason(),
-                  cpu.vector_target, cpu.onednn_version, cpu.onednn_isa));
+                  cpu.vector_target, cpu.onednn_version, cpu.onednn_isa, isa_words(cpu)));
   return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "runtime/cpu/instruction_set.h"
 #include "runtime/cpu/memory_limits.h"
 #include "runtime/error.h"
 #include "runtime/memory_advice.h"
@@ -90,6 +91,7 @@ int dispatch(const Arguments& arguments) {
   for (const Command& command : kCommands) {
     if (command.name == name) {
       check(command.run != nullptr, ErrorKind::usage, "duet ", name, ": not in this version yet");
+      cap_instruction_set();
       return command.run(Arguments(arguments.begin() + 1, arguments.end()));
     }
     names.push_back(command.name);

@@ -49,6 +49,7 @@ std::string env_json(const std::vector<std::string>& command_line, const DeviceC
   out["command_line"] = command_line;
   out["host"] = host;
   out["cpu"] = cpu.model;
+  out["instruction_set_cap"] = cpu.isa_cap;
   out["vector_target"] = cpu.vector_target;
   out["device"] = device_words(choice.device);
   out["device_reason"] = choice.reason;

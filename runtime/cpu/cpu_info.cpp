@@ -1,10 +1,11 @@
 #include "runtime/cpu/cpu_info.h"
 
-#include <hwy/highway.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <oneapi/dnnl/dnnl.hpp>
+
+#include "runtime/cpu/instruction_set.h"
 
 namespace duet {
 namespace {
@@ -42,10 +43,9 @@ std::string isa_name(dnnl::cpu_isa isa) {
 
 CpuInfo cpu_info() {
   CpuInfo info;
+  info.isa_cap = cap_instruction_set();
   info.model = model_name();
-  // The best target is the lowest bit of those that are both compiled and supported.
-  const std::int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
-  info.vector_target = targets == 0 ? "scalar" : hwy::TargetName(targets & -targets);
+  info.vector_target = vector_target();
   const dnnl_version_t* version = dnnl_version();
   info.onednn_version = std::to_string(version->major) + "." + std::to_string(version->minor) +
                         "." + std::to_string(version->patch);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/cpu/instruction_set.h"
 #include "runtime/cpu/kernel_trace.h"
 #include "runtime/cpu/memory_limits.h"
 #include "runtime/cpu/parallel.h"
@@ -27,6 +28,7 @@ void keep_freed_memory() {
 
 const dnnl::engine& engine() {
   static const dnnl::engine cpu = [] {
+    cap_instruction_set();
     keep_freed_memory();
     num_threads();  // sets OpenMP's count, which oneDNN reads
     return dnnl::engine(dnnl::engine::kind::cpu, 0);
