@@ -37,6 +37,26 @@ TEST(Plan, OfNanoIsExact) {
   expect_exact(run, 1);
 }
 
+// Minutes long: run nightly (CMakeLists.txt), not with the others.
+TEST(LargePlan, OfSmallWithItsWindowIsExact) {
+  RunConfig run = run_of("small", "cpu");
+  run.batch_size = 1;
+  expect_exact(run, 1);
+}
+
+TEST(LargePlan, OfNanoWithItsWindowIsExact) {
+  RunConfig run = run_of("nano", "cpu");
+  run.batch_size = 12;
+  expect_exact(run, 1);
+}
+
+TEST(LargePlan, Of60mIsExact) {
+  RunConfig run = run_of("60m", "cpu");
+  run.batch_size = 1;
+  run.model.block_size = 32;
+  expect_exact(run, 1);
+}
+
 // What the presets have not.
 TEST(Plan, OfOtherModelsIsExact) {
   const RunConfig tiny = run_of("tiny", "cpu");
