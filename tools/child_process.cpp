@@ -11,6 +11,7 @@
 
 #include "runtime/error.h"
 #include "runtime/printable.h"
+#include "train/command_line.h"
 
 namespace duet {
 namespace {
@@ -39,7 +40,7 @@ int exit_code_of(int status) {
 }  // namespace
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std::string& log) {
-  std::vector<std::string> words = {"duet"};
+  std::vector<std::string> words = {program()};  // what its advice begins with
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

@@ -13,6 +13,7 @@
 
 #include "runtime/printable.h"
 #include "runtime/system_calls.h"
+#include "train/command_line.h"
 #include "train/device_choice.h"
 #include "train/hints.h"
 #include "train/metrics.h"
@@ -204,8 +205,8 @@ void Console::finish(const TrainResult& result) {
   const std::string& out_dir = config_.run.out_dir;
   const std::string dir = printable(out_dir, 4096);
   if (result.already_complete) {  // the trainer's notice said so
-    print(fmt::format("  train on   duet train --resume --out_dir {} --max_iters {}", dir,
-                      result.step * 2));
+    print("  train on   " + advised({"train", "--resume", "--out_dir", out_dir, "--max_iters",
+                                     std::to_string(result.step * 2)}));
     return;
   }
   std::string head = result.signal != 0 ? fmt::format("stopped by {} after step {}",
@@ -222,11 +223,12 @@ void Console::finish(const TrainResult& result) {
   print("  metrics    " + dir + "/metrics.jsonl");
   if (!result.checkpoint.empty()) print("  checkpoint " + printable(result.checkpoint, 4096));
   if (result.signal != 0) {
-    print("  go on      duet train --resume --out_dir " + dir);
+    print("  go on      " + advised({"train", "--resume", "--out_dir", out_dir}));
   } else {
-    print(config_.run.task == TaskKind::mqar
-              ? "  next       duet eval --checkpoint " + dir
-              : "  next       duet generate --checkpoint " + dir + " --prompt \"The \"");
+    print("  next       " +
+          (config_.run.task == TaskKind::mqar
+               ? advised({"eval", "--checkpoint", out_dir})
+               : advised({"generate", "--checkpoint", out_dir, "--prompt", "The "})));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "runtime/printable.h"
+#include "train/command_line.h"
 
 namespace duet {
 namespace {
@@ -30,7 +31,8 @@ void refuse_foreign(const SafetensorsFile& file) {
             printable(file.path(), 400), ": these look like ", layout.what, ": got a tensor ",
             printable(name),
             ", expected names such as blocks.0.attn.q_proj.weight; importing them is not supported "
-            "yet (duet inspect FILE lists what a file holds)");
+            "yet (",
+            advised({"inspect", file.path()}), " lists what it holds)");
     }
   }
 }

@@ -34,7 +34,7 @@ class MqarTokenizer final : public Tokenizer {
   [[noreturn]] static void refuse() {
     throw Error(ErrorKind::usage,
                 "task mqar: its ids are keys and values, not text: there is nothing to encode, "
-                "decode or generate; duet eval --checkpoint DIR tells the accuracy");
+                "decode or generate; the command eval tells the accuracy");
   }
 
   MqarTask task_;
