@@ -1,5 +1,7 @@
 #include "models/flops.h"
 
+#include "models/transformer.h"
+
 namespace duet {
 namespace {
 
@@ -61,6 +63,11 @@ double recomputed_flops_per_token(const ModelConfig& config, std::int64_t t) {
       return 2 * (forward.attention + forward.mlp);
   }
   return 0;
+}
+
+std::int64_t parameters_of(const ModelConfig& config) {
+  Transformer model(config, DType::f32, kMeta);
+  return count_parameters(model);
 }
 
 }  // namespace duet

@@ -1,4 +1,4 @@
-// How much arithmetic a step is: the number behind GFLOP/s.
+// How large a model is, and how much arithmetic a step: the number behind GFLOP/s.
 #pragma once
 
 #include "models/config.h"
@@ -12,5 +12,9 @@ double flops_per_token(const ModelConfig& config, std::int64_t t);
 
 // The same of what backward runs once more under config.recompute.
 double recomputed_flops_per_token(const ModelConfig& config, std::int64_t t);
+
+// Numbers in its parameters, counted on a model that is built on meta: it takes no memory. Throws
+// Error(usage) if the configuration does not fit together.
+std::int64_t parameters_of(const ModelConfig& config);
 
 }  // namespace duet

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "models/enum_names.h"
+#include "models/flops.h"
 #include "runtime/cpu/parallel.h"
 #include "train/text.h"
 
@@ -70,10 +71,29 @@ void training_hints(const ResolvedConfig& config, std::vector<std::string>& out)
   }
 }
 
+// The names of the large presets are their sizes at GPT-2's vocabulary; on bytes the table of
+// embeddings is much smaller.
+void preset_hints(const ResolvedConfig& config, const StartReport& start,
+                  std::vector<std::string>& out) {
+  const RunConfig& run = config.run;
+  if (run.preset.empty() || run.task != TaskKind::text || !start.resumed_from.empty()) return;
+  const std::int64_t own = preset(run.preset, start.model.family).vocab_size;
+  if (own == start.model.vocab_size || config.given("vocab_size")) return;
+  ModelConfig named = start.model;
+  named.vocab_size = own;
+  named.valid_vocab = 0;
+  out.push_back(fmt::format(
+      "preset {} has {} parameters here, because the vocabulary is the tokenizer's {} instead of "
+      "the preset's {}, where it has {}",
+      run.preset, format_count(start.parameters), format_count(start.model.vocab_size),
+      format_count(own), format_count(parameters_of(named))));
+}
+
 }  // namespace
 
 std::vector<std::string> hints(const ResolvedConfig& config, const StartReport& start) {
   std::vector<std::string> out;
+  preset_hints(config, start, out);
   data_hints(config.run, start, out);
   training_hints(config, out);
   const std::int64_t padding = start.model.vocab_size - start.model.valid_vocab;

@@ -3,11 +3,13 @@
 #include <cmath>
 #include <limits>
 
+#include "models/flops.h"
 #include "models/transformer.h"
 #include "runtime/cpu/memory_limits.h"
 #include "runtime/error.h"
 #include "runtime/live_limit.h"
 #include "runtime/printable.h"
+#include "train/command_line.h"
 #include "train/device_choice.h"
 #include "train/profile/fit.h"
 #include "train/profile/plan.h"
@@ -64,11 +66,10 @@ DType training_dtype(const RunConfig& config, Device device) {
   }
   check(config.dtype == "bfloat16", ErrorKind::usage, "dtype: got ", in_quotes(config.dtype),
         ", expected float32");
-  check(
-      device.type == DeviceType::meta, ErrorKind::usage, "dtype: bfloat16 has no kernels on ",
-      on_cuda ? "CUDA (products, attention and norms are float32 alone)" : "the CPU",
-      " in this version: got --dtype bfloat16, expected float32; duet profile --plan shows what a "
-      "run in bfloat16 would take");
+  check(device.type == DeviceType::meta, ErrorKind::usage, "dtype: bfloat16 has no kernels on ",
+        on_cuda ? "CUDA (products, attention and norms are float32 alone)" : "the CPU",
+        " in this version: got --dtype bfloat16, expected float32; ",
+        advised({"profile", "--plan"}), " with the same keys shows what it would take");
   return DType::bf16;
 }
 
@@ -167,10 +168,9 @@ std::uint64_t check_memory(const char* command, const RunConfig& run) {
                        most, ": ", room.name, ";\n  ", advice));
   };
   // Cheap, and enough for what is far too large.
-  Transformer model(run.model, DType::f32, kMeta);
   constexpr std::uint64_t kBytesPerParameter = 4 * sizeof(float);
   const std::uint64_t state =
-      static_cast<std::uint64_t>(count_parameters(model)) * kBytesPerParameter;
+      static_cast<std::uint64_t>(parameters_of(run.model)) * kBytesPerParameter;
   if (state > room.bytes) {
     refuse(state, " for weights, gradients and moments alone",
            "use a smaller model (n_layer, n_embd)");

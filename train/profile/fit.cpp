@@ -5,7 +5,6 @@
 
 #include "models/enum_names.h"
 #include "models/flops.h"
-#include "models/transformer.h"
 #include "runtime/error.h"
 #include "runtime/printable.h"
 #include "train/device_choice.h"
@@ -24,11 +23,6 @@ constexpr double kFlopsPerByte = 16;
 
 constexpr RecomputeMode kModes[] = {RecomputeMode::none, RecomputeMode::mlp, RecomputeMode::attn,
                                     RecomputeMode::block};
-
-std::int64_t parameters_of(const RunConfig& run) {
-  Transformer model(run.model, DType::f32, kMeta);
-  return count_parameters(model);
-}
 
 double cost_of(const RunConfig& run, double parameters) {
   const double arithmetic = flops_per_token(run.model, run.model.block_size) +
@@ -49,7 +43,7 @@ double cost_of(const RunConfig& run, double parameters) {
 class Plans {
  public:
   Plans(const RunConfig& run, std::uint64_t limit)
-      : run_(run), limit_(limit), parameters_(static_cast<double>(parameters_of(run))) {}
+      : run_(run), limit_(limit), parameters_(static_cast<double>(parameters_of(run.model))) {}
 
   bool fits(FitOption& option) {
     option.planned_bytes = bytes(option);
@@ -136,7 +130,7 @@ void keep_cheaper(std::optional<FitOption>& best, const std::optional<FitOption>
 }  // namespace
 
 double predicted_cost(const RunConfig& run) {
-  return cost_of(run, static_cast<double>(parameters_of(run)));
+  return cost_of(run, static_cast<double>(parameters_of(run.model)));
 }
 
 FitResult fit(const RunConfig& run, std::uint64_t limit) {
