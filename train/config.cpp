@@ -40,14 +40,29 @@ void check_preset(const std::string& where, const std::string& name) {
         ": got ", in_quotes(name), ", expected one of ", list);
 }
 
-// The model that `preset` and `family` stand for; both are keys of the settings, flags first.
-void apply_preset(const std::vector<const std::vector<Setting>*>& layers, ResolvedConfig& out) {
-  const Setting* named = nullptr;
-  const Setting* family = nullptr;
+// What a user may say, in several places: the last one counts.
+using Layers = std::vector<const std::vector<Setting>*>;
+
+const Setting* last_said(const Layers& layers, std::string_view key) {
+  const Setting* found = nullptr;
   for (const auto* layer : layers) {
-    if (const Setting* s = find(*layer, "preset")) named = s;
-    if (const Setting* s = find(*layer, "family")) family = s;
+    if (const Setting* s = find(*layer, key)) found = s;
   }
+  return found;
+}
+
+// Of the task that the settings name.
+std::vector<Setting> task_defaults(const Layers& layers) {
+  const Setting* task = last_said(layers, "task");
+  RunConfig probe;
+  if (task != nullptr) set_value(*find_key("task"), *task, probe);
+  return probe.task == TaskKind::mqar ? mqar_defaults() : std::vector<Setting>{};
+}
+
+// The model that `preset` and `family` stand for; both are keys of the settings.
+void apply_preset(const Layers& layers, ResolvedConfig& out) {
+  const Setting* named = last_said(layers, "preset");
+  const Setting* family = last_said(layers, "family");
   RunConfig probe;
   if (named != nullptr) set_value(*find_key("preset"), *named, probe);
   if (family != nullptr) set_value(*find_key("family"), *family, probe);
@@ -179,9 +194,8 @@ ResolvedConfig resolve_config(const ConfigRequest& request) {
   out.sources.assign(config_keys().size(), ConfigSource::standard);
   if (request.resume) {
     RunConfig probe;
-    for (const std::vector<Setting>* layer : {&std::as_const(file), &flags}) {
-      if (const Setting* s = find(*layer, "out_dir")) set_value(*find_key("out_dir"), *s, probe);
-    }
+    const Setting* out_dir = last_said({&file, &flags}, "out_dir");
+    if (out_dir != nullptr) set_value(*find_key("out_dir"), *out_dir, probe);
     const std::string path = probe.out_dir + "/config.toml";
     check(file_system().exists(path), ErrorKind::file, printable(path),
           ": missing: no run to resume there; name the run's directory with --out_dir, or start "
@@ -207,7 +221,12 @@ ResolvedConfig resolve_config(const ConfigRequest& request) {
     out.run.out_dir = probe.out_dir;  // the directory may have moved since it was written
     out.run.resume = true;
   } else {
-    apply_preset({&file, &flags}, out);
+    std::vector<Setting> task = task_defaults({&file, &flags});
+    apply_preset({&task, &file, &flags}, out);
+    if (last_said({&file, &flags}, "preset") != nullptr) {
+      std::erase_if(task, [](const Setting& s) { return s.key == "n_head"; });  // the preset's
+    }
+    apply(task, ConfigSource::task, out);
     apply(file, ConfigSource::file, out);
     apply(flags, ConfigSource::flag, out);
     if (out.run.init_from != "scratch") apply_checkpoint(out);
@@ -221,6 +240,8 @@ std::string config_toml(const ResolvedConfig& config) {
     switch (source) {
       case ConfigSource::standard:
         return "default";
+      case ConfigSource::task:
+        return "task";
       case ConfigSource::preset:
         return "preset " + printable(config.run.preset);
       case ConfigSource::checkpoint:
@@ -249,12 +270,13 @@ std::string config_toml(const ResolvedConfig& config) {
   return out;
 }
 
-std::string config_help() {
+std::string config_help(KeyFilter listed) {
   ResolvedConfig standard;
   standard.run.model.vocab_size = 0;
   std::string out;
   const KeyGroup* last = nullptr;
   for (const ConfigKey& key : config_keys()) {
+    if (!listed(key)) continue;
     if (last == nullptr || *last != key.group)
       out += fmt::format("\n{}:\n", group_title(key.group));
     last = &key.group;

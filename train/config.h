@@ -1,5 +1,5 @@
-// The configuration of a run, put together: defaults and preset < checkpoint or saved run < file <
-// flags, with the source of every value.
+// The configuration of a run, put together: defaults, preset and task < checkpoint or saved run <
+// file < flags, with the source of every value.
 //
 //   ResolvedConfig config = resolve_config({.file = "run.toml", .flags = flags});
 //   train(config.run, {.run_files = {{"config.toml", config_toml(config)}}});
@@ -12,7 +12,8 @@
 
 namespace duet {
 
-enum class ConfigSource : std::uint8_t { standard, preset, checkpoint, saved, file, flag };
+// The task's defaults win over a preset's, but a checkpoint may silently have others.
+enum class ConfigSource : std::uint8_t { standard, task, preset, checkpoint, saved, file, flag };
 
 struct ConfigRequest {
   std::string file;  // empty: none
@@ -39,6 +40,6 @@ ResolvedConfig resolve_config(const ConfigRequest& request);
 std::string config_toml(const ResolvedConfig& config);
 
 // One line per key: name, accepted form, default, meaning.
-std::string config_help();
+std::string config_help(KeyFilter listed = every_key);
 
 }  // namespace duet

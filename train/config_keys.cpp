@@ -1,9 +1,12 @@
 #include "train/config_keys.h"
 
+#include <algorithm>
+#include <iterator>
 #include <type_traits>
 
 #include "models/enum_names.h"
 #include "runtime/error.h"
+#include "train/command_line.h"
 #include "train/device_choice.h"
 #include "train/text.h"
 
@@ -223,12 +226,22 @@ const ConfigKey& require_key(std::string_view name, const std::string& where) {
   for (const ConfigKey& key : config_keys()) names.push_back(key.name);
   const std::string_view nearest = nearest_name(canonical_name(name), names);
   throw Error(ErrorKind::usage, concat(where, ": no key has this name",
-                                       nearest.empty() ? std::string("; see duet train --help")
+                                       nearest.empty() ? "; see " + advised({"train", "--help"})
                                                        : concat("; did you mean ", nearest, "?")));
 }
 
 std::size_t index_of(const ConfigKey& key) {
   return static_cast<std::size_t>(&key - config_keys().data());
+}
+
+bool is_of_a_step(const ConfigKey& key) {
+  if (key.group == model || key.group == coupling || key.group == device) return true;
+  // The vocabulary comes from data, tokenizer and task, a model's shape from init_from; a plan
+  // holds the evaluation's diagnostics too.
+  constexpr std::string_view kOthers[] = {"data",       "tokenizer",  "task",
+                                          "mqar_pairs", "batch_size", "gradient_accumulation_steps",
+                                          "seed",       "init_from",  "diagnostics"};
+  return std::find(std::begin(kOthers), std::end(kOthers), key.name) != std::end(kOthers);
 }
 
 bool is_boolean(const ConfigKey& key) { return std::holds_alternative<BooleanKey>(key.type); }

@@ -85,6 +85,10 @@ struct Setting {
 };
 
 std::span<const ConfigKey> config_keys();
+// Which keys are meant: every one, or those that change what one training step takes.
+using KeyFilter = bool (*)(const ConfigKey&);
+inline bool every_key(const ConfigKey&) { return true; }
+bool is_of_a_step(const ConfigKey& key);
 std::string_view group_title(KeyGroup group);
 
 // The key with this name ('-' and '_' alike), or null.

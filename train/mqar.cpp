@@ -132,6 +132,19 @@ MqarTask mqar_task(const RunConfig& config) {
   return task;
 }
 
+std::vector<Setting> mqar_defaults() {
+  constexpr std::pair<const char*, const char*> kDefaults[] = {
+      {"family", "gpt2"},    {"n_head", "1"},           {"block_size", "8"},
+      {"vocab_size", "64"},  {"mqar_pairs", "2"},       {"batch_size", "128"},
+      {"max_iters", "4000"}, {"learning_rate", "3e-3"}, {"schedule", "constant"},
+  };
+  std::vector<Setting> out;
+  for (const auto& [key, value] : kDefaults) {
+    out.push_back({key, FlagText{value}, concat("task mqar: ", key)});
+  }
+  return out;
+}
+
 void validate(const MqarTask& task) {
   check(task.length >= 4 && task.length % 2 == 0, ErrorKind::usage, "block_size: got ", task.length,
         ", expected an even number of 4 or more for task mqar");

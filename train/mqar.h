@@ -14,12 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "train/config_keys.h"
 #include "train/data.h"
 #include "train/evaluate.h"
 
 namespace duet {
 
-inline constexpr std::int64_t kMqarVocabulary = 8192;    // where vocab_size is not given
+inline constexpr std::int64_t kMqarVocabulary = 8192;    // where vocab_size is 0
 inline constexpr std::int64_t kMqarTestExamples = 3000;  // as in Zoology
 
 struct MqarTask {
@@ -33,6 +34,9 @@ struct MqarTask {
 };
 
 MqarTask mqar_task(const RunConfig& config);
+// What a run of this task has where the user says nothing: it learns the recall within a minute or
+// two. One head, learned positions, short examples and a constant rate are what that takes.
+std::vector<Setting> mqar_defaults();
 // Throws Error(usage) naming key and value unless V > T, 4K <= T and T is even.
 void validate(const MqarTask& task);
 

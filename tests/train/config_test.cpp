@@ -83,6 +83,35 @@ TEST_F(ConfigTest, FamilyAndPresetDecideTheDefaults) {
   EXPECT_EQ(c.run.model.n_embd, 128);
 }
 
+TEST_F(ConfigTest, ATaskHasDefaultsOfItsOwn) {
+  const ResolvedConfig bare = resolve_config({"", flags({{"task", "mqar"}})});
+  EXPECT_EQ(bare.run.model.family, Family::gpt2);
+  EXPECT_EQ(bare.run.model.coupling, CouplingKind::none);
+  EXPECT_EQ(bare.run.schedule, ScheduleKind::constant);
+  const std::string toml = config_toml(bare);
+  for (const char* key : {"family", "n_head", "block_size", "vocab_size", "mqar_pairs",
+                          "batch_size", "max_iters", "learning_rate", "schedule"}) {
+    EXPECT_EQ(bare.source(key), ConfigSource::task) << key;
+    const std::size_t line = toml.find(concat("\n", key, " "));
+    ASSERT_NE(line, std::string::npos) << key;
+    EXPECT_EQ(toml.substr(toml.find('\n', line + 1) - 8, 8), "  # task") << key;
+  }
+  EXPECT_EQ(bare.source("dropout"), ConfigSource::standard);
+
+  const ResolvedConfig said = resolve_config(
+      {"", flags({{"task", "mqar"}, {"preset", "tiny"}, {"max_iters", "5"}, {"n_head", "4"}})});
+  EXPECT_EQ(said.run.max_iters, 5);
+  EXPECT_EQ(said.run.model.n_head, 4);
+  EXPECT_EQ(resolve_config({"", flags({{"task", "mqar"}, {"preset", "tiny"}})}).run.model.n_head,
+            2);
+  EXPECT_EQ(said.run.model.n_embd, 64);  // the preset's
+  EXPECT_EQ(said.run.model.family, Family::gpt2);
+  EXPECT_TRUE(said.run.model.bias);
+  const ResolvedConfig llama = resolve_config({"", flags({{"task", "mqar"}, {"family", "llama"}})});
+  EXPECT_EQ(llama.run.model.activation, Activation::swiglu);
+  EXPECT_EQ(resolve_config({}).source("family"), ConfigSource::standard);
+}
+
 TEST_F(ConfigTest, EveryValueReadsBackFromWhatIsWritten) {
   const ResolvedConfig first =
       resolve_config({"", flags({{"family", "gpt2"},
@@ -256,11 +285,11 @@ std::vector<Refusal> file_refusals() {
       {"unknown scoring", "scoring = \"diff-v3\"", usage,
        "t:1:1: scoring: got the string \"diff-v3\", expected one of softmax, diff, diff_v2; did "
        "you mean diff_v2?"},
-      {"mqar pairs", "task = \"mqar\"\nmqar_pairs = 17", usage,
+      {"mqar pairs", "task = \"mqar\"\nmqar_pairs = 17\nblock_size = 64", usage,
        "mqar_pairs: got 17, expected 1 to block_size / 4 (16)"},
       {"mqar length", "task = \"mqar\"\nblock_size = 63", usage,
        "block_size: got 63, expected an even number of 4 or more for task mqar"},
-      {"mqar vocabulary", "task = \"mqar\"\nvocab_size = 64", usage,
+      {"mqar vocabulary", "task = \"mqar\"\nvocab_size = 64\nblock_size = 64", usage,
        "vocab_size: got 64, expected more than block_size (64) for task mqar"},
       {"mqar data", "task = \"mqar\"\ndata = \"x\"", usage,
        "data: got \"x\", expected none: task mqar makes its own examples; leave the key out"},
