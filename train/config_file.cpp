@@ -6,10 +6,57 @@
 
 #include "runtime/error.h"
 #include "runtime/file_system.h"
+#include "train/command_line.h"
 #include "train/text.h"
 
 namespace duet {
 namespace {
+
+// Whether a file that begins so may be a configuration: its first line that is neither empty nor a
+// comment is a table, a key and a value, or at least begins with the name of a key.
+bool begins_as_configuration(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF", kBlank = " \t\r\n";
+  if (text.substr(0, kMark.size()) == kMark) text.remove_prefix(kMark.size());
+  while (!text.empty()) {
+    text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(line.size());
+    if (line.empty() || line.front() == '#') continue;
+    if (line.front() == '[' || line.front() == '"' || line.front() == '\'') return true;
+    constexpr std::string_view kName =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    const std::size_t name = std::min(line.find_first_not_of(kName), line.size());
+    const std::size_t next = line.find_first_not_of(" \t", name);
+    return (next != std::string_view::npos && line[next] == '=') ||
+           find_key(line.substr(0, name)) != nullptr;
+  }
+  return true;
+}
+
+bool is_named_toml(std::string_view path) {
+  constexpr std::string_view kEnd = ".toml";
+  return path.size() >= kEnd.size() && path.substr(path.size() - kEnd.size()) == kEnd;
+}
+
+// The file's text. The text to train on, given where the configuration is expected, is refused with
+// what to write instead; a file named .toml is no such text, whatever it holds.
+std::string read_toml(const std::string& path) {
+  const FileReader file = file_system().open(path);
+  const bool fits = file.size() <= kConfigFileLimit;
+  const std::string head = file.head(fits ? kConfigFileLimit : 512);
+  // Blanks, because a few characters alone do not look like a text yet.
+  const bool text = !is_named_toml(path) && looks_like_text(head + std::string(8, ' '));
+  if (text && !(fits && begins_as_configuration(head))) {
+    const std::size_t first = std::min(head.find_first_not_of(" \t\r\n"), head.size());
+    const std::string line = head.substr(first, head.find_first_of("\r\n", first) - first);
+    throw Error(ErrorKind::file, concat(printable(path), ": a text, not a configuration: got \"",
+                                        printable(line, 40),
+                                        "\", expected TOML such as n_layer = 4; to train on it, "
+                                        "write --data ",
+                                        shell_word(path)));
+  }
+  return fits ? head : file_system().read_file(path, kConfigFileLimit);
+}
 
 // A file needs two levels of brackets and no dots outside its numbers. The parser would follow
 // thousands of levels down the stack, so they are counted before it runs.
@@ -169,7 +216,7 @@ std::vector<Setting> parse_config(std::string_view text, const std::string& path
 }
 
 std::vector<Setting> read_config_file(const std::string& path) {
-  return parse_config(file_system().read_file(path, kConfigFileLimit), path);
+  return parse_config(read_toml(path), path);
 }
 
 ExperimentFile parse_experiment(std::string_view text, const std::string& path) {
@@ -210,7 +257,7 @@ ExperimentFile parse_experiment(std::string_view text, const std::string& path) 
 }
 
 ExperimentFile read_experiment_file(const std::string& path) {
-  return parse_experiment(file_system().read_file(path, kConfigFileLimit), path);
+  return parse_experiment(read_toml(path), path);
 }
 
 }  // namespace duet
