@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "runtime/cpu/parallel.h"
+#include "runtime/error.h"
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"
@@ -13,26 +14,13 @@
 #include "train/metrics.h"
 #include "train/reporters.h"
 #include "train/run_checks.h"
+#include "train/saved_paths.h"
 #include "train/trainer.h"
 
 namespace duet {
+namespace {
 
-int run_train(const Arguments& arguments) {
-  ConfigRequest request;
-  bool print_config = false;
-  Flags flags("duet train", "[config.toml] [--key value ...]",
-              "trains; every key may stand in the file (TOML) or be a flag, and flags win");
-  flags.toggle("resume", &request.resume, "go on with the run in out_dir");
-  flags.toggle("print-config", &print_config, "show every value and its source, and stop");
-  flags.positional(&request.file, "config.toml", /*required=*/false);
-  flags.configuration(&request.flags);
-  if (!flags.parse(arguments)) return 0;
-
-  ResolvedConfig config = resolve_config(request);
-  if (print_config) {
-    write_out(config_toml(config));
-    return 0;
-  }
+int train_resolved(ResolvedConfig& config, const Arguments& arguments) {
   RunConfig& run = config.run;
   check(!run.data.empty() || run.task == TaskKind::mqar, ErrorKind::usage,
         "data: no training text is named; give --data FILE");
@@ -56,6 +44,33 @@ int run_train(const Arguments& arguments) {
   metrics.flush();
   console.finish(result);
   return result.signal == 0 ? 0 : 128 + result.signal;
+}
+
+}  // namespace
+
+int run_train(const Arguments& arguments) {
+  ConfigRequest request;
+  bool print_config = false;
+  Flags flags("duet train", "[config.toml] [--key value ...]",
+              "trains; every key may stand in the file (TOML) or be a flag, and flags win");
+  flags.toggle("resume", &request.resume, "go on with the run in out_dir");
+  flags.toggle("print-config", &print_config, "show every value and its source, and stop");
+  flags.positional(&request.file, "config.toml", /*required=*/false);
+  flags.configuration(&request.flags);
+  if (!flags.parse(arguments)) return 0;
+
+  ResolvedConfig config = resolve_config(request);
+  if (print_config) {
+    write_out(config_toml(config));
+    return 0;
+  }
+  try {
+    return train_resolved(config, arguments);
+  } catch (const Error& error) {
+    // A path that was saved and leads nowhere from here explains more than the name of a file.
+    if (error.kind() == ErrorKind::file) check_saved_paths(config);
+    throw;
+  }
 }
 
 }  // namespace duet

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "runtime/cpu/cgroup.h"
@@ -39,6 +40,12 @@ std::string planned_for_words(Device device) {
                      num_threads(), num_threads() == 1 ? "thread" : "threads");
 }
 
+std::string current_directory() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::current_path(error);
+  return error ? "" : path.string();
+}
+
 std::string env_json(const std::vector<std::string>& command_line, const DeviceChoice& choice) {
   const CpuInfo cpu = cpu_info();
   char host[256] = "";
@@ -47,6 +54,7 @@ std::string env_json(const std::vector<std::string>& command_line, const DeviceC
   out["version"] = version();
   out["compiler"] = compiler();
   out["command_line"] = command_line;
+  out["directory"] = current_directory();  // where relative paths begin
   out["host"] = host;
   out["cpu"] = cpu.model;
   out["instruction_set_cap"] = cpu.isa_cap;

@@ -18,6 +18,9 @@ std::string threads_reason();
 // the meta device that stands for one.
 std::string planned_for_words(Device device);
 
+// Empty where it is gone.
+std::string current_directory();
+
 std::string env_json(const std::vector<std::string>& command_line, const DeviceChoice& choice);
 
 }  // namespace duet

@@ -1,0 +1,46 @@
+#include "train/saved_paths.h"
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/error.h"
+#include "runtime/file_system.h"
+#include "train/command_line.h"
+
+namespace duet {
+namespace {
+
+// Where the run last was at work, from its env.json; empty if that does not say.
+std::string saved_directory(const std::string& out_dir) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 20;
+  const std::string path = out_dir + "/env.json";
+  if (!file_system().exists(path)) return "";
+  const auto tree = nlohmann::json::parse(file_system().read_file(path, kMostBytes), nullptr,
+                                          /*allow_exceptions=*/false);
+  if (!tree.is_object() || !tree.contains("directory")) return "";
+  const auto& directory = tree["directory"];
+  return directory.is_string() ? directory.get<std::string>() : "";
+}
+
+}  // namespace
+
+void check_saved_paths(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  for (const auto& [key, path] : {std::pair("data", run.data), std::pair("val_data", run.val_data),
+                                  std::pair("tokenizer", run.tokenizer)}) {
+    const bool none = path.empty() || (path == "byte" && std::string_view(key) == "tokenizer");
+    if (none || config.source(key) != ConfigSource::saved || file_system().exists(path)) continue;
+    const std::string flag = concat("--", key);
+    const std::string directory = path.front() == '/' ? "" : saved_directory(run.out_dir);
+    const std::string whole = concat(directory, "/", path);
+    const bool there = !directory.empty() && file_system().exists(whole);
+    throw Error(ErrorKind::file,
+                concat(printable(run.out_dir, 400), "/config.toml: ", key, " is not there: got ",
+                       printable(path, 400),
+                       directory.empty() ? "" : ", relative to " + printable(directory, 400),
+                       ", expected a file; say where it is: ",
+                       advised({"train", "--resume", "--out_dir", run.out_dir, flag,
+                                there ? whole : "PATH"})));
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,12 @@
+// A run that is resumed from another directory than it began in: its relative paths lead nowhere.
+#pragma once
+
+#include "train/config.h"
+
+namespace duet {
+
+// Throws Error(file) if a path that comes from the saved configuration (data, val_data, tokenizer)
+// names no file: with that path, the directory it was relative to, and the flag that mends it.
+void check_saved_paths(const ResolvedConfig& config);
+
+}  // namespace duet
