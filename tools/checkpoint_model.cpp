@@ -11,7 +11,7 @@ namespace duet {
 namespace {
 
 struct Notices final : Reporter {
-  void on_notice(const std::string& text) override { write_error("note: " + text + "\n"); }
+  void on_notice(const std::string& text) override { note(text); }
 };
 
 }  // namespace

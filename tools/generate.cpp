@@ -71,6 +71,11 @@ int run_generate(const Arguments& arguments) {
       concat("the weights, the keys and values of ", context, " tokens and a prompt of ",
              ids.size(), " do not fit here: ", ids.size() > 1 ? "try a shorter --prompt, or " : "",
              elsewhere(opened.model.device())));
+  const std::int64_t room = context - static_cast<std::int64_t>(ids.size());
+  if (!slide && options.max_new_tokens > room) {
+    note(concat("the context is ", context, ": stops after ", room, " of ", options.max_new_tokens,
+                " tokens; --slide goes on"));
+  }
   write_out(prompt);
   std::string message;
   try {
@@ -80,7 +85,7 @@ int run_generate(const Arguments& arguments) {
     throw;
   }
   write_out("\n");
-  if (!message.empty()) write_error("note: " + message + "; --slide goes on\n");
+  if (!message.empty()) note(message + "; --slide goes on");
   return 0;
 }
 

@@ -11,13 +11,14 @@
 #include "tools/flags.h"
 #include "tools/output.h"
 #include "train/checkpoint.h"
+#include "train/command_line.h"
 #include "train/text.h"
 
 namespace duet {
 namespace {
 
 struct Notices final : Reporter {
-  void on_notice(const std::string& text) override { write_error("note: " + text + "\n"); }
+  void on_notice(const std::string& text) override { note(text); }
 };
 
 void print_tensors(const SafetensorsFile& file) {
@@ -102,7 +103,8 @@ int run_inspect(const Arguments& arguments) {
     check(!looks_like_text(head), ErrorKind::file, printable(path, 400),
           ": got a text file that begins with ", in_quotes(head.substr(0, 24)),
           ", expected a run, a checkpoint, a .safetensors file or a tokenizer.json; a "
-          "configuration is shown by duet train FILE --print-config");
+          "configuration is shown by ",
+          advised({"train", path, "--print-config"}));
     const SafetensorsFile file = SafetensorsFile::open(path);
     write_out(fmt::format("safetensors {}\n", printable(path, 4096)));
     print_tensors(file);

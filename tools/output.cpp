@@ -28,9 +28,12 @@ void write_out(std::string_view text) {
 
 void write_error(std::string_view text) { static_cast<void>(write_stream(STDERR_FILENO, text)); }
 
-void note_fallback(const std::string& key, const DeviceChoice& choice) {
-  const std::string text = fallback_notice(key, choice);
+void note(const std::string& text) {
   if (!text.empty()) write_error("note: " + text + "\n");
+}
+
+void note_fallback(const std::string& key, const DeviceChoice& choice) {
+  note(fallback_notice(key, choice));
 }
 
 void write_file(const std::string& path, std::string_view content) {

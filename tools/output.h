@@ -19,6 +19,8 @@ void reserve_standard_descriptors();
 void write_out(std::string_view text);
 // To standard error; failures are ignored, there is nowhere left to tell.
 void write_error(std::string_view text);
+// "note: " and the text on a line of standard error; nothing for "".
+void note(const std::string& text);
 // "note: device: cpu: auto: no usable GPU: ..." to standard error, where auto fell back.
 void note_fallback(const std::string& key, const DeviceChoice& choice);
 // The file of an answer, written in place: the path may be a device or a link. Throws Error(io),

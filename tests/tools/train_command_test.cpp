@@ -139,6 +139,7 @@ TEST_F(TrainCommandTest, ARunLeavesItsFilesAndTheOthersReadThem) {
   EXPECT_EQ(full.code, 0);
   EXPECT_EQ(full.out.size(), 16U + 1U);
   EXPECT_EQ(full.err,
+            "note: the context is 16: stops after 11 of 40 tokens; --slide goes on\n"
             "note: generation stopped after 11 of 40 tokens: the context of 16 is full; --slide "
             "goes on\n");
   EXPECT_EQ(with({"--max_new_tokens", "40", "--slide"}).out.size(), 5U + 40U + 1U);
