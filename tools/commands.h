@@ -20,6 +20,7 @@ int run_inspect(const Arguments& arguments);
 int run_tokenize(const Arguments& arguments);
 int run_bench(const Arguments& arguments);
 int run_profile(const Arguments& arguments);
+int run_presets(const Arguments& arguments);
 int run_doctor(const Arguments& arguments);
 int run_lab(const Arguments& arguments);
 int run_op(const Arguments& arguments);

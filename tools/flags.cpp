@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "runtime/error.h"
 #include "runtime/printable.h"
 #include "tools/commands.h"
+#include "tools/examples.h"
 #include "tools/output.h"
-#include "train/config.h"
+#include "train/command_line.h"
 #include "train/text.h"
 
 namespace duet {
@@ -99,10 +101,10 @@ void Flags::unknown(const std::string& shown, std::string_view name) const {
   for (const std::string_view n : names) canonical.push_back(canonical_name(n));
   const std::vector<std::string_view> views(canonical.begin(), canonical.end());
   const std::string_view nearest = nearest_name(canonical_name(name), views);
-  throw Error(ErrorKind::usage,
-              concat(shown, ": no such flag",
-                     nearest.empty() ? "; see " + command_ + " --help"
-                                     : concat("; did you mean --", nearest, "?")));
+  throw Error(
+      ErrorKind::usage,
+      concat(shown, ": no such flag",
+             nearest.empty() ? "; " + see_help() : concat("; did you mean --", nearest, "?")));
 }
 
 // One flag at arguments[i], its value included. False for --help.
@@ -177,7 +179,7 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
           " is missing; give --", flag.name, ' ', flag.form);
   }
   check(!positional_required_ || positional_seen_, ErrorKind::usage, command_, ": ",
-        positional_form_, " is missing; see ", command_, " --help");
+        positional_form_, " is missing; ", see_help());
   return true;
 }
 
@@ -193,8 +195,30 @@ std::string Flags::help() const {
     }
     out += "\n";
   }
-  if (settings_ != nullptr) out += config_help();
-  return concat(out, "\n", kExitCodes);
+  if (settings_ != nullptr) out += config_help(listed_);
+  return concat(out, "\n", kExitCodes, examples(command_));
+}
+
+std::string Flags::see_help() const {
+  std::vector<std::string> words;
+  std::istringstream in(command_);
+  in.ignore(std::ssize(command_), ' ');  // "duet", which advised() says in its own way
+  for (std::string word; in >> word;) words.push_back(word);
+  words.emplace_back("--help");
+  return "see " + advised(words);
+}
+
+void Flags::note_ignored() const {
+  std::vector<std::string_view> ignored;
+  for (const Setting& s : *settings_) {
+    const ConfigKey& key = *find_key(s.key);
+    const bool said = std::find(ignored.begin(), ignored.end(), key.name) != ignored.end();
+    if (!listed_(key) && !said) ignored.push_back(key.name);
+  }
+  if (ignored.empty()) return;
+  std::string names;
+  for (const std::string_view name : ignored) names += concat(names.empty() ? "--" : ", --", name);
+  note(concat(command_, " ignores ", names, ": no effect on the memory and time of a step"));
 }
 
 }  // namespace duet

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "train/config_keys.h"
+#include "train/config.h"
 
 namespace duet {
 
@@ -31,13 +31,18 @@ class Flags {
   void toggle(std::string_view name, bool* at, std::string_view help);
   // One argument that is no flag.
   void positional(std::string* at, std::string_view form, bool required);
-  // Takes every configuration key too, as settings for resolve_config().
-  void configuration(std::vector<Setting>* at) { settings_ = at; }
+  // Takes every configuration key too, as settings for resolve_config(). --help lists `listed`.
+  void configuration(std::vector<Setting>* at, KeyFilter listed = every_key) {
+    settings_ = at;
+    listed_ = listed;
+  }
 
   // False when --help was printed. Throws Error(usage) for an unknown flag (with the nearest name),
   // a missing value, a value out of range, a missing required flag, or a second positional.
   bool parse(const std::vector<std::string>& arguments);
   std::string help() const;
+  // Says on standard error which keys of the command line are not in `listed`: they change nothing.
+  void note_ignored() const;
 
  private:
   struct Flag {
@@ -52,6 +57,7 @@ class Flags {
   Flag* find(std::string_view name);
   bool take(const std::vector<std::string>& arguments, std::size_t& i);
   [[noreturn]] void unknown(const std::string& shown, std::string_view name) const;
+  std::string see_help() const;
 
   std::string command_, usage_, summary_;
   std::vector<Flag> flags_;
@@ -60,6 +66,7 @@ class Flags {
   bool positional_required_ = false;
   bool positional_seen_ = false;
   std::vector<Setting>* settings_ = nullptr;
+  KeyFilter listed_ = every_key;
 };
 
 }  // namespace duet

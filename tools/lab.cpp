@@ -7,10 +7,12 @@
 #include "runtime/file_system.h"
 #include "runtime/printable.h"
 #include "tools/commands.h"
+#include "tools/examples.h"
 #include "tools/flags.h"
 #include "tools/lab_runner.h"
 #include "tools/output.h"
 #include "tools/signals.h"
+#include "train/command_line.h"
 #include "train/lab/report.h"
 #include "train/run_checks.h"
 #include "train/run_directory.h"
@@ -59,9 +61,10 @@ int compare(const Arguments& arguments) {
 
   Experiment experiment = plan_experiment(file, settings);
   const std::string& directory = experiment.record.directory;
-  experiment.record.command_line = {"duet", "lab", "compare"};
-  experiment.record.command_line.insert(experiment.record.command_line.end(), arguments.begin(),
-                                        arguments.end());
+  std::vector<std::string> again = {"lab", "compare"};
+  again.insert(again.end(), arguments.begin(), arguments.end());
+  experiment.record.command_line = again;
+  experiment.record.command_line.insert(experiment.record.command_line.begin(), "duet");
   check_existing(experiment);
   check_devices(experiment);
   RunDirectory lock(directory);
@@ -79,7 +82,7 @@ int compare(const Arguments& arguments) {
   const LabOutcome outcome = run_experiment(experiment, jobs, install_stop_signals());
   print_end(write_reports(experiment.record));
   if (outcome.signal != 0) {
-    write_out("go on      the same command again\n");
+    write_out("go on      " + advised(again) + "\n");
     return 128 + outcome.signal;
   }
   return outcome.code;
@@ -98,20 +101,20 @@ int report(const Arguments& arguments) {
 }  // namespace
 
 int run_lab(const Arguments& arguments) {
-  constexpr const char* kHelp =
+  const std::string help =
       "duet lab NAME ...\n  experiments with several arms and seeds; duet lab NAME --help tells "
       "more\n\n"
       "  compare EXPERIMENT.toml    arms against arms, seed by seed; restartable\n"
       "  report DIR                 the reports of an experiment, also while it runs\n";
   check(!arguments.empty(), ErrorKind::usage,
-        "duet lab: NAME is missing: expected compare or report; see duet lab --help");
+        "duet lab: NAME is missing: expected compare or report; see ", advised({"lab", "--help"}));
   const Arguments rest(arguments.begin() + 1, arguments.end());
   const std::string& name = arguments.front();
   if (name == "compare") return compare(rest);
   if (name == "report") return report(rest);
   check(name == "--help" || name == "-h", ErrorKind::usage, "duet lab: got ", in_quotes(name),
-        ", expected compare or report; see duet lab --help");
-  write_out(kHelp);
+        ", expected compare or report; see ", advised({"lab", "--help"}));
+  write_out(help + examples("duet lab"));
   return 0;
 }
 

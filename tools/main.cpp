@@ -13,7 +13,9 @@
 #include "runtime/memory_advice.h"
 #include "runtime/printable.h"
 #include "tools/commands.h"
+#include "tools/examples.h"
 #include "tools/output.h"
+#include "train/command_line.h"
 #include "train/environment.h"
 #include "train/text.h"
 
@@ -25,7 +27,7 @@ struct Command {
   int (*run)(const Arguments&);  // null: not in this version
 };
 
-constexpr std::array<Command, 13> kCommands{{
+constexpr std::array<Command, 14> kCommands{{
     {"train", "train a model; resumes with --resume", run_train},
     {"eval", "loss, perplexity and bits per byte of a checkpoint on a text", run_eval},
     {"generate", "continue a prompt", run_generate},
@@ -35,6 +37,7 @@ constexpr std::array<Command, 13> kCommands{{
     {"bench", "a training step beside the floor of its arithmetic", run_bench},
     {"lab", "compare arms over seeds: restartable experiments and their reports", run_lab},
     {"op", "the ops: what each can do, and the proof that it is right", run_op},
+    {"presets", "the named models with their sizes", run_presets},
     {"doctor", "device, libraries, instruction set, threads", run_doctor},
     {"prepare", "", nullptr},
     {"import", "", nullptr},
@@ -70,7 +73,7 @@ std::string help() {
       later += fmt::format(" {}", command.name);
     }
   }
-  return out + "\nnot in this version yet:" + later + "\n\n" + kExitCodes;
+  return out + "\nnot in this version yet:" + later + "\n\n" + kExitCodes + examples("duet");
 }
 
 int dispatch(const Arguments& arguments) {
@@ -98,7 +101,7 @@ int dispatch(const Arguments& arguments) {
   }
   const std::string_view nearest = nearest_name(name, names);
   throw Error(ErrorKind::usage, concat("duet: no such command: got ", in_quotes(name), "; ",
-                                       nearest.empty() ? std::string("see duet --help")
+                                       nearest.empty() ? "see " + advised({"--help"})
                                                        : concat("did you mean ", nearest, "?")));
 }
 
@@ -152,5 +155,6 @@ int main(int argc, char** argv) {
   // A write that nobody reads, or beyond ulimit -f, is an error to handle, not the end.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  if (argc > 0) duet::set_program(argv[0]);
   return duet::run(duet::Arguments(argv + (argc > 0 ? 1 : 0), argv + argc));
 }

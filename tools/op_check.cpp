@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>  // program_invocation_name
 #include <chrono>
 #include <iterator>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "tools/op_commands.h"
 #include "tools/output.h"
 #include "train/bench.h"
+#include "train/command_line.h"
 #include "train/device_choice.h"
 #include "train/text.h"
 
@@ -162,16 +162,18 @@ std::vector<Request> requests(const std::string& name, const std::string& only_r
   if (!all.empty()) return all;
   const std::string_view nearest = nearest_name(name, names);
   throw Error(ErrorKind::usage, concat("duet op check: no such op: got ", in_quotes(name), "; ",
-                                       nearest.empty() ? std::string("see duet op list")
+                                       nearest.empty() ? "see " + advised({"op", "list"})
                                                        : concat("did you mean ", nearest, "?")));
 }
 
 std::string report(const test::Fault& fault, const std::string& row, std::int64_t seed) {
-  std::string line = concat(program_invocation_name, " op check --row ", row);
-  if (test::test_device() != kCpu) line += concat(" --device ", name(test::test_device().type));
-  if (seed != 0) line += concat(" --seed ", seed);
+  std::vector<std::string> again = {"op", "check", "--row", row};
+  if (test::test_device() != kCpu) {
+    again.insert(again.end(), {"--device", concat(name(test::test_device().type))});
+  }
+  if (seed != 0) again.insert(again.end(), {"--seed", std::to_string(seed)});
   return fmt::format("  FAULT      {}\n  found by   {}\n  what       {}\n  again      {}\n",
-                     fault.kind, fault.check, fault.message, line);
+                     fault.kind, fault.check, fault.message, advised(again));
 }
 
 // What a proof cannot have proved, because the op does not offer it.

@@ -131,7 +131,8 @@ TEST_F(LabCommandTest, InterruptedAndRepeatedEndsTheSame) {
     lab.signal(how.signal);
     const Ended ended = lab.wait();
     EXPECT_EQ(ended.code, how.code) << ended.out << ended.err;
-    EXPECT_EQ(ended.out.find("the same command again") != std::string::npos, how.signal != SIGKILL)
+    EXPECT_EQ(ended.out.find("go on      duet lab compare ") != std::string::npos,
+              how.signal != SIGKILL)
         << ended.out;
   }
   const Ended last = duet(command);

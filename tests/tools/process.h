@@ -37,6 +37,7 @@ struct ProcessOptions {
   std::string input;            // standard input
   std::function<void()> child;  // run in the child just before exec: limits, closed descriptors
   std::vector<std::string> environment;  // "NAME=value", on top of the test's own
+  std::string program = "duet";          // argv[0]: as though it was found through PATH
 };
 
 // A running `duet`; its output goes to files, so that no pipe can fill up.
@@ -48,7 +49,7 @@ class Process {
     base_ = fs::temp_directory_path() /
             ("duet_io_" + std::to_string(getpid()) + "_" + std::to_string(counter++));
     std::ofstream(base_.string() + ".in", std::ios::binary) << options.input;
-    std::vector<std::string> words = {DUET_BINARY};
+    std::vector<std::string> words = {options.program};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
