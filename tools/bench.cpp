@@ -15,6 +15,7 @@
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"
+#include "train/command_line.h"
 #include "train/config.h"
 #include "train/device_choice.h"
 #include "train/lab/statistics.h"
@@ -99,11 +100,12 @@ int bench_train(const Arguments& arguments) {
                "a second model whose steps are recorded as duet profile does: what that costs");
   flags.text("json", &json_path, "FILE", "the figures, for programs");
   flags.positional(&request.file, "config.toml", /*required=*/false);
-  flags.configuration(&request.flags);
+  flags.configuration(&request.flags, is_of_a_step);
   if (!flags.parse(arguments)) return 0;
   check_writable(json_path);
 
-  const RunConfig run = without_data(resolve_config(request).run);
+  const RunConfig named = resolve_config(request).run;
+  const RunConfig run = without_data(named);
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
   const DeviceChoice choice = choose_device(run.device);
   note_fallback(run.device, choice);
@@ -115,6 +117,8 @@ int bench_train(const Arguments& arguments) {
     check_memory("bench --against", other);
     against.bench = std::make_unique<StepBench>(other, training_device(other.device));
   }
+  flags.note_ignored();
+  note(vocabulary_note(named));
   const Device device = choice.device;
   StepBench bench(run, device);
   Ceiling ceiling(run.model, run.batch_size * run.model.block_size, device);
@@ -174,7 +178,7 @@ int run_bench(const Arguments& arguments) {
   check(what != "op", ErrorKind::usage, "duet bench op: not in this version yet");
   if (what == "--help" || what == "-h") return bench_train({"--help"});
   check(what == "train", ErrorKind::usage, "duet bench: got ", in_quotes(what),
-        ", expected train; see duet bench train --help");
+        ", expected train; see ", advised({"bench", "train", "--help"}));
   return bench_train(Arguments(arguments.begin() + 1, arguments.end()));
 }
 

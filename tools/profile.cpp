@@ -51,6 +51,11 @@ void refuse_same_file(const std::vector<std::string>& paths) {
   }
 }
 
+// What is measured is poisoned and traced as a run would be.
+bool is_profiled(const ConfigKey& key) {
+  return is_of_a_step(key) || key.name == "alloc_poison" || key.name == "alloc_trace";
+}
+
 }  // namespace
 
 int run_profile(const Arguments& arguments) {
@@ -76,7 +81,7 @@ int run_profile(const Arguments& arguments) {
   flags.text("html", &html_path, "FILE", "a page: timeline, tree, and the blocks at the peak");
   flags.text("trace", &trace_path, "FILE", "Chrome's trace events, for Perfetto");
   flags.positional(&request.file, "config.toml", /*required=*/false);
-  flags.configuration(&request.flags);
+  flags.configuration(&request.flags, is_profiled);
   if (!flags.parse(arguments)) return 0;
   refuse_conflicts({{"--fit", fit_limit}, {"--replay", replay_path}, {"--plan", plan ? "yes" : ""}},
                    {{"--html", html_path}, {"--trace", trace_path}});
@@ -84,9 +89,17 @@ int run_profile(const Arguments& arguments) {
   for (const std::string& path : {json_path, html_path, trace_path}) check_writable(path);
   if (!replay_path.empty()) return profile_replay(replay_path, json_path);
 
-  const RunConfig run = without_data(resolve_config(request).run);
+  const RunConfig named = resolve_config(request).run;
+  const RunConfig run = without_data(named);
+  const auto tell = [&] {
+    flags.note_ignored();
+    note(vocabulary_note(named));
+  };
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
-  if (!fit_limit.empty()) return profile_fit(run, fit_limit, json_path);
+  if (!fit_limit.empty()) {
+    tell();
+    return profile_fit(run, fit_limit, json_path);
+  }
   const std::optional<std::uint64_t> limit = memory_limit_of(run);
   if (!plan) {
     const DeviceChoice choice = choose_device(run.device);
@@ -94,11 +107,13 @@ int run_profile(const Arguments& arguments) {
     check_memory("profile", run);
     if (limit) set_live_limit(choice.device, *limit);  // what is measured is a run under the limit
   }
+  tell();
   const Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
   write_out(profile_text(profile, static_cast<int>(depth)));
   if (limit && profile.peak_bytes > *limit) {
     write_out(concat("does not fit: ", profile.peak_bytes - *limit,
-                     " bytes above memory_limit; see duet profile --fit\n"));
+                     " bytes above memory_limit; --fit ", run.memory_limit,
+                     " instead finds a batch that does\n"));
   }
   if (!json_path.empty()) write_file(json_path, profile_json(profile) + "\n");
   if (!html_path.empty()) write_file(html_path, profile_html(profile));

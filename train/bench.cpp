@@ -10,6 +10,7 @@
 #include "runtime/memory_ops.h"
 #include "runtime/random.h"
 #include "train/run_checks.h"
+#include "train/text.h"
 
 namespace duet {
 namespace {
@@ -64,12 +65,29 @@ Batch random_batch(const RunConfig& config, Device device, std::int64_t step, st
   return to_device(batch, device);
 }
 
+// Nothing else says which.
+bool takes_own_vocabulary(const RunConfig& run) {
+  return run.model.vocab_size == 0 && !run.preset.empty() && run.data.empty() &&
+         run.task == TaskKind::text;
+}
+
 }  // namespace
+
+std::string vocabulary_note(const RunConfig& run) {
+  if (!takes_own_vocabulary(run)) return "";
+  const std::int64_t own = preset(run.preset, run.model.family).vocab_size;
+  const std::int64_t tokens = run_tokenizer(run)->vocab_size();
+  if (own == tokens) return "";
+  return concat("the vocabulary is preset ", run.preset, "'s own, ", format_count(own),
+                "; a run on a text has its tokenizer's, ", format_count(tokens),
+                ": name the text with --data, or give --vocab_size ", tokens);
+}
 
 RunConfig without_data(RunConfig run) {
   if (run.model.vocab_size == 0) {
-    run.model.vocab_size = run.preset.empty() ? ModelConfig{}.vocab_size
-                                              : preset(run.preset, run.model.family).vocab_size;
+    run.model.vocab_size = takes_own_vocabulary(run)
+                               ? preset(run.preset, run.model.family).vocab_size
+                               : run_tokenizer(run)->vocab_size();
   }
   run.model.valid_vocab = 0;
   validate(run.model);

@@ -11,9 +11,13 @@
 
 namespace duet {
 
-// A configuration for runs that read no text: the vocabulary is the preset's own and all of it is
-// used. Throws Error(usage) if the model does not fit together.
+// A configuration for steps on random tokens, all of the vocabulary used: the one that training on
+// the named data or task would have; where neither is named, the preset's own. Throws Error(usage)
+// if the model does not fit together.
 RunConfig without_data(RunConfig run);
+// "the vocabulary is preset 60m's own, 50,257; ...", for a run that named none and whose text would
+// most likely have another; empty where there is nothing to tell.
+std::string vocabulary_note(const RunConfig& run);
 
 // The tensors of a micro-batch of the run's task, unwritten.
 Batch empty_batch(const RunConfig& config, Device device);
