@@ -1,12 +1,46 @@
-# Debian packages Duet needs; sourced by quickstart.sh and test.sh. README says why each.
-# Installs only what is missing; asks sudo only when not root.
+# shellcheck shell=bash disable=SC2034
+# What quickstart.sh and test.sh share: the Debian packages Duet needs (README says why each), and how
+# a build directory is configured. Installs only what is missing; asks sudo only when not root.
 
-# libdnnl-dev's CMake file asks for OpenCL, which the package only recommends.
+# libdnnl-dev's CMake file asks for OpenCL, which the package only recommends. ccache: a compile line
+# that has been seen before, in whichever build directory, costs nothing.
 BUILD_PACKAGES="g++ cmake ninja-build libdnnl-dev ocl-icd-opencl-dev libeigen3-dev libhwy-dev libfmt-dev
-  libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev"
-# ccache: the builds with and without CUDA share most objects.
-TEST_PACKAGES="libgtest-dev clang-format python3 git ccache"
+  libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev ccache"
+TEST_PACKAGES="libgtest-dev clang-format python3 git"
 LINT_PACKAGES="clang clang-tidy libclang-rt-dev libomp-dev"
+
+# One counting line: rewritten in place on a terminal, elsewhere a line every 15 seconds at most.
+# progress TEXT; progress_done ends it.
+progress_last=-15
+progress() {
+  if [ -t 1 ]; then
+    printf '\r%.*s\033[K' "$((${COLUMNS:-80} - 1))" "$1"
+  elif [ $((SECONDS - progress_last)) -ge 15 ]; then
+    printf '%s\n' "$1"
+    progress_last=$SECONDS
+  fi
+}
+progress_done() {
+  [ ! -t 1 ] || printf '\r\033[K'
+  progress_last=-15
+}
+
+# Runs apt-get with "$@" behind a counting line. apt writes its state among dpkg's words:
+# dlstatus:N:PERCENT:TEXT while it downloads, pmstatus:PACKAGE:PERCENT:TEXT while it installs.
+apt_with_progress() {
+  $as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -y -o APT::Status-Fd=1 \
+    -o Dpkg::Use-Pty=0 "$@" 2>&1 </dev/null |
+    while IFS= read -r line; do
+      case "$line" in
+        dlstatus:* | pmstatus:*)
+          IFS=: read -r kind _ percent text <<<"$line"
+          [ "$kind" = dlstatus ] && kind=download || kind=install
+          progress "packages: $kind ${percent%%.*} %, $text, $SECONDS s"
+          ;;
+        *) printf '%s\n' "$line" >>"$apt_log" ;;
+      esac
+    done
+}
 
 need_packages() {
   missing=""
@@ -15,14 +49,31 @@ need_packages() {
       missing="$missing $package"
   done
   [ -z "$missing" ] && return 0
-  echo "Installing:$missing"
   as_root=""
   [ "$(id -u)" -eq 0 ] || as_root="sudo"
+  echo "Installing$([ -z "$as_root" ] || echo " (sudo may ask for your password)"):$missing"
+  [ -z "$as_root" ] || sudo -v || true  # asked before the counting line; apt-get says what is refused
+  apt_log=$(mktemp)
+  progress "packages: apt-get update"
   # shellcheck disable=SC2086
-  $as_root apt-get update -qq &&
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
-      --no-install-recommends $missing >/dev/null || {
-    echo "error: could not install:$missing; install them by hand and run this again" >&2
-    exit 1
-  }
+  if apt_with_progress update && apt_with_progress install --no-install-recommends $missing; then
+    progress_done
+    rm -f "$apt_log"
+    return 0
+  fi
+  progress_done
+  tail -n 20 "$apt_log" >&2
+  rm -f "$apt_log"
+  echo "error: could not install:$missing; install them by hand and run this again" >&2
+  exit 1
+}
+
+# configure BUILD_DIR [CMAKE ARGUMENT...]: an existing directory keeps what it was configured with, so
+# that what has been built stays built.
+configure() {
+  if [ -f "$1/CMakeCache.txt" ]; then
+    cmake -S . -B "$@" >/dev/null
+  else
+    cmake -S . -B "$1" -G Ninja -DDUET_CUDA=OFF "${@:2}" >/dev/null
+  fi
 }

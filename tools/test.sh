@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything, runs the tests (formatting and the house check among
-# them) and prints the totals last. DUET_TEST_DATA names a folder with real text and weights; the
-# tests that need it are skipped, and counted, without it. So is the one that opens the profile's
-# page, without Chromium (hundreds of MB: not installed here).
-#   tools/test.sh          the test set, in a build without CUDA (DUET_CUDA=ON: with)
+# them) and prints the totals last. DUET_TEST_DATA names a folder with real text and weights; without
+# it the tests take the project's own sources instead. The test that opens the profile's page is
+# skipped without Chromium (hundreds of MB: not installed here).
+#   tools/test.sh          the test set, in build/ as it is, or without CUDA (DUET_CUDA=ON: with)
 #   tools/test.sh lint     clang-tidy
 #   tools/test.sh sim      every kernel for CUDA on a simulated GPU; needs NVIDIA's headers, and is
 #                          skipped without them unless DUET_REQUIRE_SIM=1
@@ -29,7 +29,7 @@ if [ "$label" = nightly ]; then
 fi
 
 build=${DUET_BUILD_DIR:-build}
-cuda=${DUET_CUDA:-OFF}
+cuda=${DUET_CUDA:-}
 target=all
 options=()
 select=(-LE 'lint|sim|gpu|nightly')
@@ -60,21 +60,6 @@ case "$label" in
     fi
     ;;
 esac
-cmake -S . -B "$build" -G Ninja -DDUET_TESTS=ON -DDUET_CUDA="$cuda" "${options[@]}" >/dev/null
+configure "$build" -DDUET_TESTS=ON ${cuda:+-DDUET_CUDA="$cuda"} "${options[@]}"
 cmake --build "$build" -j "$(nproc)" --target "$target"
-
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-select+=(-j "$(nproc)")
-status=0
-ctest --test-dir "$build" --output-on-failure --no-tests=error "${select[@]}" 2>&1 |
-  grep --line-buffered -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed )' | tee "$log" || status=$?
-
-# ctest's closing lines, in one line: "N passed, N failed, N skipped".
-failed=$(sed -nE 's/.* ([0-9]+) tests? failed out of [0-9]+.*/\1/p' "$log")
-total=$(sed -nE 's/.* failed out of ([0-9]+).*/\1/p' "$log")
-skipped=$(grep -cE '\(Skipped\)$' "$log" || true)
-[ -n "$total" ] || { echo "error: ctest did not finish" >&2; exit 1; }
-[ "$skipped" -eq 0 ] || echo "Skipped tests need DUET_TEST_DATA (real text and weights), Chromium (profile_page) or nvcc (cuda_build)."
-echo "$((total - failed - skipped)) passed, $failed failed, $skipped skipped"
-exit "$status"
+tools/run_ctest.py "$build" -j "$(nproc)" "${select[@]}"
