@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tests/runtime/same_text.h"
 #include "tests/tools/process.h"
 #include "train/device_choice.h"
 
@@ -80,7 +81,7 @@ TEST_F(LabCommandTest, ComparesAndIsNotRepeated) {
   const Ended again = duet(compare());
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_NE(again.out.find("4 of 4 runs are done\n"), std::string::npos) << again.out;
-  EXPECT_EQ(snapshot(directory_ / "lab/runs"), before);
+  EXPECT_TRUE(same_files(snapshot(directory_ / "lab/runs"), before));
 
   fs::remove(directory_ / "lab/report.md");
   EXPECT_EQ(duet({"lab", "report", "lab"}).code, 0);
@@ -93,7 +94,7 @@ TEST_F(LabCommandTest, ComparesAndIsNotRepeated) {
                              "now):\n  max_iters 12 -> 16\n"),
             std::string::npos)
       << changed.err;
-  EXPECT_EQ(snapshot(directory_ / "lab/runs"), before);
+  EXPECT_TRUE(same_files(snapshot(directory_ / "lab/runs"), before));
 }
 
 // Killed or stopped at any place, then run again: the same end as without. A run takes thousands
@@ -165,7 +166,7 @@ TEST_F(LabCommandTest, RefusalsWriteNothing) {
   EXPECT_EQ(duet(compare({"--coupling", "none"})).code, 2);
   EXPECT_EQ(duet(compare({"--jobs", "0"})).code, 2);
   EXPECT_EQ(duet({"lab", "report", "nowhere"}).code, 2);
-  EXPECT_EQ(snapshot(directory_), before);
+  EXPECT_TRUE(same_files(snapshot(directory_), before));
   ASSERT_EQ(duet(training("single", {"--max_iters", "1"})).code, 0);
   EXPECT_EQ(duet(compare({"--out_dir", "single"})).err,
             "error: single: it holds a single run, not an experiment; choose another out_dir\n");

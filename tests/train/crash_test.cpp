@@ -6,6 +6,7 @@
 
 #include "tests/runtime/errors.h"
 #include "tests/runtime/faulty_disk.h"
+#include "tests/runtime/same_text.h"
 #include "tests/train/checkpoint_support.h"
 
 namespace duet::test {
@@ -105,7 +106,7 @@ TEST(Crash, AFullDiskOrAnErrorLeavesTheOldCheckpointsAndNoRest) {
       if (returned) {
         EXPECT_EQ(scene.newest(), 4);  // only pruning met the fault
       } else if (scene.newest() == 3) {
-        EXPECT_EQ(snapshot(scene.dir.path()), before);
+        EXPECT_TRUE(same_files(snapshot(scene.dir.path()), before));
       }
     }
   }
@@ -130,7 +131,7 @@ TEST(Crash, TooLittleSpaceIsSaidBeforeWriting) {
   CheckpointWriter writer = writer_for(scene.dir, scene.reporter);
   expect_in("not enough room for a checkpoint: got 1000 bytes free",
             error_of(ErrorKind::io, [&] { scene.run.save(writer, 4); }));
-  EXPECT_EQ(snapshot(scene.dir.path()), before);
+  EXPECT_TRUE(same_files(snapshot(scene.dir.path()), before));
 }
 
 }  // namespace

@@ -1,14 +1,15 @@
-// The main job on real text: every combination of family, coupling, dropout, accumulation and
-// recompute learns WikiText-2 bytes, and every parameter takes part.
+// The main job: every combination of family, coupling, dropout, accumulation and recompute learns
+// the bytes of WikiText-2, or of the project's own sources without DUET_TEST_DATA, and every
+// parameter takes part.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <string>
 #include <tuple>
 
 #include "models/transformer.h"
+#include "tests/train/project_text.h"
 #include "train/data.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
@@ -48,8 +49,6 @@ double max_abs(const Tensor& t) {
 class Learning : public testing::TestWithParam<Combination> {};
 
 TEST_P(Learning, FallsBelowTheUnigramEntropy) {
-  const char* folder = std::getenv("DUET_TEST_DATA");
-  if (folder == nullptr) GTEST_SKIP() << "DUET_TEST_DATA is not set";
   const auto [family, coupling_steps, dropout, accumulation] = GetParam();
 
   RunConfig run;
@@ -60,7 +59,8 @@ TEST_P(Learning, FallsBelowTheUnigramEntropy) {
   const auto& [micro_batches, recompute] =
       kAccumulations.at(static_cast<std::size_t>(accumulation));
   run.model.recompute = recompute;
-  run.data = std::string(folder) + "/wikitext2/valid.txt";
+  const TempDirectory directory;
+  run.data = test_text(directory, "wikitext2/valid.txt");
   run.batch_size = 16 / micro_batches;
   run.gradient_accumulation_steps = micro_batches;
   run.max_iters = 300;
@@ -119,7 +119,7 @@ std::string combination_name(const testing::TestParamInfo<Combination>& info) {
          (dropout > 0 ? "_dropout_" : "_") + std::to_string(micro_batches) + "x_" + mode;
 }
 
-INSTANTIATE_TEST_SUITE_P(WikiText2, Learning,
+INSTANTIATE_TEST_SUITE_P(Text, Learning,
                          testing::Combine(testing::Values(Family::llama, Family::gpt2),
                                           testing::Values(0, 1, 3), testing::Values(0.0, 0.1),
                                           testing::Values(0, 1, 2, 3)),

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "tests/runtime/errors.h"
+#include "tests/runtime/same_text.h"
 #include "tests/train/train_support.h"
 #include "train/checkpoint.h"
 #include "train/trainer.h"
@@ -171,7 +172,7 @@ TEST(Resume, AFinishedRunIsLeftAlone) {
   EXPECT_EQ(again.checkpoint, first.checkpoint);
   EXPECT_EQ(again.best_loss, first.best_loss);
   expect_in("already complete", reporter.notices);
-  EXPECT_EQ(snapshot(dir.path()), before);
+  EXPECT_TRUE(same_files(snapshot(dir.path()), before));
   // More iterations go on.
   config.max_iters = 14;
   EXPECT_EQ(train(config, context).step, 14);
@@ -196,7 +197,7 @@ TEST(Resume, FewerStepsThanTheRunHasChangeNothing) {
   const TrainResult less = train(config, context);
   EXPECT_TRUE(less.already_complete);
   EXPECT_EQ(less.step, 8);
-  EXPECT_EQ(snapshot(dir.path()), before);
+  EXPECT_TRUE(same_files(snapshot(dir.path()), before));
 }
 
 TEST(Resume, FallsBackToAnOlderCheckpointAndSaysSo) {
@@ -234,7 +235,7 @@ TEST(Resume, RefusesAnotherModelTokenizerDataOrDtype) {
     RunConfig other = config;
     change(other);
     const std::string text = error_of(kind, [&] { train(other); });
-    EXPECT_EQ(snapshot(config.out_dir + "/checkpoints"), before);
+    EXPECT_TRUE(same_files(snapshot(config.out_dir + "/checkpoints"), before));
     return text;
   };
   const std::string model = refused(ErrorKind::usage, [](RunConfig& c) {

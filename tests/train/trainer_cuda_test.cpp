@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "models/transformer.h"
 #include "tests/runtime/cuda_support.h"
 #include "tests/runtime/errors.h"
+#include "tests/train/project_text.h"
 #include "tests/train/train_support.h"
 #include "train/bench.h"
 #include "train/checkpoint.h"
@@ -240,16 +240,14 @@ TEST(CudaTrainer, MemoryThatRunsOutAnywhereLeavesNothingBehind) {
 }
 #endif
 
-TEST(CudaTrainer, NanoTrainsOnTinyShakespeare) {
+TEST(CudaTrainer, NanoTrainsOnText) {
   if (!has_gpu()) GTEST_SKIP() << cuda_status().reason;
-  const char* data = std::getenv("DUET_TEST_DATA");
-  if (data == nullptr) GTEST_SKIP() << "needs DUET_TEST_DATA (tinyshakespeare)";
   const TempDirectory dir;
   RunConfig config;
   config.preset = "nano";
   config.model = preset("nano", Family::gpt2);
   config.model.vocab_size = 0;
-  config.data = std::string(data) + "/tinyshakespeare/input.txt";
+  config.data = test_text(dir, "tinyshakespeare/input.txt");
   config.batch_size = 1;
   config.max_iters = 20;
   config.warmup_iters = 0;
