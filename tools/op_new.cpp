@@ -1,5 +1,9 @@
 // duet op new: writes the skeleton of an op into the source tree: its file or folder, its line in
 // ops/ops.h and its row in the op table. It builds at once; its check fails until the maths is in.
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -276,6 +280,22 @@ void write_all(const std::string& root, const std::vector<Change>& changes) {
   }
 }
 
+// Where lines break depends on the name's length: clang-format, where there is one, breaks them as
+// tools/check_format.sh wants it. Without one they are as they stand in op_templates.h.
+void format_new_files(const std::string& root, const std::vector<Change>& changes) {
+  std::vector<std::string> words = {"clang-format", "-i", "--style=file", "--fallback-style=none"};
+  for (const Change& change : changes) {
+    if (change.before.empty()) words.push_back(root + "/" + change.path);
+  }
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  pid_t child = 0;
+  if (::posix_spawnp(&child, words[0].c_str(), nullptr, nullptr, arguments.data(), environ) == 0) {
+    ::waitpid(child, nullptr, 0);
+  }
+}
+
 std::vector<Change> skeleton(const std::string& root, const std::string& name, bool kernels,
                              bool two, const std::string& says) {
   const std::string type = camel_case(name);
@@ -344,6 +364,7 @@ int run_op_new(const Arguments& arguments) {
   check_free(root, name);
   const std::vector<Change> changes = skeleton(root, name, kernels, inputs == 2, says);
   write_all(root, changes);
+  format_new_files(root, changes);
 
   std::string out;
   for (const Change& change : changes) {
@@ -359,7 +380,9 @@ int run_op_new(const Arguments& arguments) {
                     ? concat("         what it computes, in ", kOps,
                              ", before the first build: nearly every file includes it\n")
                     : std::string(),
-                "then     ", there(root),
+                "format   ", there(root), "clang-format -i ",
+                kernels ? concat("ops/", name, "/*") : concat("ops/pointwise/", name, ".cu"),
+                " tests/ops/", name, "_cases.cpp\n", "then     ", there(root),
                 "cmake --build build --target duet && build/duet op check ", name, "\n");
   write_out(out);
   return 0;

@@ -69,8 +69,8 @@ struct @Name@ {
 
 Tensor @name@(const Tensor& x) {
   throw Error(ErrorKind::usage,
-              "@name@: the maths is missing: write f and df in ops/pointwise/@name@.cu, then "
-              "delete this line");
+              "@name@: the maths is missing: write f and df in "
+              "ops/pointwise/@name@.cu, then delete this line");
   return pointwise<@Name@>(x);
 }
 
@@ -108,8 +108,8 @@ struct @Name@ {
 
 Tensor @name@(const Tensor& a, const Tensor& b) {
   throw Error(ErrorKind::usage,
-              "@name@: the maths is missing: write f, da and db in ops/pointwise/@name@.cu, then "
-              "delete this line");
+              "@name@: the maths is missing: write f, da and db in "
+              "ops/pointwise/@name@.cu, then delete this line");
   return pointwise<@Name@>(a, b);
 }
 
@@ -131,7 +131,7 @@ struct @Name@Kernels {
 };
 
 extern const @Name@Kernels @name@_cpu;
-extern const @Name@Kernels @name@_cuda;  // @name@.cu; f32
+extern const @Name@Kernels @name@_cuda;  // f32
 
 }  // namespace duet
 )";
@@ -149,7 +149,10 @@ namespace duet {
 namespace {
 
 constexpr KernelTable<@Name@Kernels> kernels{
-    "@name@", &@name@_cpu, DUET_CUDA_TABLE(@name@_cuda)};
+    "@name@",
+    &@name@_cpu,
+    DUET_CUDA_TABLE(@name@_cuda),
+};
 
 struct @Name@ {
   static constexpr const char* name = "@name@";
@@ -161,17 +164,18 @@ struct @Name@ {
   Tensor forward(Saved& saved, const Tensor& x) const {
     saved.x.save_input(x);
     Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-    kernels.launch(x.device(), &@Name@Kernels::forward, contiguous_copy(x).view(),
-                   y.mutable_view());
+    const Tensor input = contiguous_copy(x);
+    kernels.launch(x.device(), &@Name@Kernels::forward, input.view(), y.mutable_view());
     return y;
   }
 
   // dx = the formula, per row
   Tensor backward(const Saved& saved, const Tensor& dy) const {
     const Tensor x = contiguous_copy(saved.x.get(name));
+    const Tensor grad = contiguous_copy(dy);
     Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
-    kernels.launch(x.device(), &@Name@Kernels::backward, x.view(), contiguous_copy(dy).view(),
-                   dx.mutable_view());
+    const auto launch = &@Name@Kernels::backward;
+    kernels.launch(x.device(), launch, x.view(), grad.view(), dx.mutable_view());
     return dx;
   }
 };
@@ -180,10 +184,12 @@ struct @Name@ {
 
 Tensor @name@(const Tensor& x) {
   throw Error(ErrorKind::usage,
-              "@name@: the maths is missing: write forward_row and backward_row in "
-              "ops/@name@/@name@_cpu.cpp and @name@.cu, then delete this line");
+              "@name@: the maths is missing: write forward_row and backward_row "
+              "in ops/@name@/@name@_cpu.cpp and "
+              "@name@.cu, then delete this line");
   check_inputs("@name@", {{"x", x}});
-  check(x.ndim() >= 1, ErrorKind::shape, "@name@: x has no dimension: got ", x.shape(),
+  const bool has_rows = x.ndim() >= 1;
+  check(has_rows, ErrorKind::shape, "@name@: x has no dimension: got ", x.shape(),
         ", expected [..., C]");
   return apply(@Name@{}, x);
 }
@@ -238,7 +244,7 @@ extern const @Name@Kernels @name@_cpu{forward, backward};
 )";
 
 inline constexpr std::string_view kKernelsCuda =
-    R"(// @name@ on CUDA: a block of threads per row; softmax.cu keeps short rows in registers.
+    R"(// @name@ on CUDA: a block of threads per row; softmax.cu has short rows in registers.
 #include "ops/@name@/@name@.h"
 #include "runtime/cuda/block.cuh"
 
@@ -275,15 +281,16 @@ __global__ void @name@_gradient_kernel(const float* x, const float* dy, float* d
 void forward(ConstView x, View y) {
   if (x.numel() == 0) return;
   const std::int64_t width = x.size(-1), rows = x.numel() / width;
-  GPU_LAUNCH(@name@_kernel, cuda::blocks_for(rows, 1), kThreads, 0, x.as<float>(),
-             y.as<float>(), rows, width);
+  const auto blocks = cuda::blocks_for(rows, 1);
+  GPU_LAUNCH(@name@_kernel, blocks, kThreads, 0, x.as<float>(), y.as<float>(), rows, width);
 }
 
 void backward(ConstView x, ConstView dy, View dx) {
   if (x.numel() == 0) return;
   const std::int64_t width = x.size(-1), rows = x.numel() / width;
-  GPU_LAUNCH(@name@_gradient_kernel, cuda::blocks_for(rows, 1), kThreads, 0, x.as<float>(),
-             dy.as<float>(), dx.as<float>(), rows, width);
+  const auto blocks = cuda::blocks_for(rows, 1);
+  GPU_LAUNCH(@name@_gradient_kernel, blocks, kThreads, 0, x.as<float>(), dy.as<float>(),
+             dx.as<float>(), rows, width);
 }
 
 }  // namespace
@@ -306,7 +313,8 @@ namespace {
 // The oracle: one element in double, written apart from the op.
 double oracle_of([[maybe_unused]] double x) {
   throw Error(ErrorKind::usage,
-              "@name@: the oracle is missing: write it in tests/ops/@name@_cases.cpp");
+              "@name@: the oracle is missing: write it in "
+              "tests/ops/@name@_cases.cpp");
 }
 
 OpCase row_of(const std::string& name, const Shape& x) {
@@ -321,7 +329,7 @@ OpCase row_of(const std::string& name, const Shape& x) {
   };
   row.low = -3;
   row.high = 3;
-  row.bench = {{1024, 1024}};  // f32 inputs on which `duet op check` times it
+  row.bench = {{1024, 1024}};       // f32 inputs on which `duet op check` times it
   row.saved_bytes = x.numel() * 4;  // x
   row.empty_ok = x.ndim() > 0;
   return row;
@@ -352,7 +360,8 @@ namespace {
 // The oracle: one pair of elements in double, written apart from the op.
 double oracle_of([[maybe_unused]] double a, [[maybe_unused]] double b) {
   throw Error(ErrorKind::usage,
-              "@name@: the oracle is missing: write it in tests/ops/@name@_cases.cpp");
+              "@name@: the oracle is missing: write it in "
+              "tests/ops/@name@_cases.cpp");
 }
 
 OpCase row_of(const std::string& name, const Shape& a, const Shape& b) {
@@ -366,7 +375,8 @@ OpCase row_of(const std::string& name, const Shape& a, const Shape& b) {
     Values y(static_cast<std::size_t>(shape.numel()));
     for (std::size_t i = 0; i < y.size(); ++i) {
       const Dims at = index_of(shape, static_cast<std::int64_t>(i));
-      y[i] = oracle_of(a_values[position(in[0].shape(), at)], b_values[position(in[1].shape(), at)]);
+      const double a_value = a_values[position(in[0].shape(), at)];
+      y[i] = oracle_of(a_value, b_values[position(in[1].shape(), at)]);
     }
     return Tensors{tensor_of(shape, y)};
   };
@@ -407,7 +417,8 @@ namespace {
 // The oracle: one row in double, written apart from the op. Returns the output row.
 Values oracle_of([[maybe_unused]] const Values& x) {
   throw Error(ErrorKind::usage,
-              "@name@: the oracle is missing: write it in tests/ops/@name@_cases.cpp");
+              "@name@: the oracle is missing: write it in "
+              "tests/ops/@name@_cases.cpp");
 }
 
 OpCase row_of(const std::string& name, const Shape& x) {
@@ -426,9 +437,9 @@ OpCase row_of(const std::string& name, const Shape& x) {
   };
   row.low = -3;
   row.high = 3;
-  row.bench = {{1024, 1024}};  // f32 inputs on which `duet op check` times it
+  row.bench = {{1024, 1024}};       // f32 inputs on which `duet op check` times it
   row.saved_bytes = x.numel() * 4;  // x
-  row.empty_ok = x.ndim() > 1;  // rows without elements: if the op knows what they give
+  row.empty_ok = x.ndim() > 1;      // rows without elements: if the op knows what they give
   return row;
 }
 

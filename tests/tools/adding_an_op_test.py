@@ -108,11 +108,23 @@ def delete_throw(path):
     path.write_text(text)
 
 
+def drop(tree, op):
+    """Takes `op` out of `tree`, if a reader of the page has left it there."""
+    for path in (tree / f"ops/pointwise/{op}.cu", tree / f"tests/ops/{op}_cases.cpp"):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(tree / "ops" / op, ignore_errors=True)
+    for path in (tree / "ops/ops.h", tree / "tests/ops/op_cases.h"):
+        text = path.read_text()
+        text = re.sub(rf"(^//[^\n]*\n)?^Tensor {op}\([^;]*;[^\n]*\n", "", text, flags=re.M)
+        path.write_text(re.sub(rf"^ *(std::vector<OpCase> )?{op}_cases(\(\);|,)\n", "", text, flags=re.M))
+
+
 class AddingAnOp(unittest.TestCase):
     def setUp(self):
         self.tree = Path(tempfile.mkdtemp(prefix="duet_op_new_"))
         self.addCleanup(shutil.rmtree, self.tree)
-        shutil.copy(SOURCE / "CMakeLists.txt", self.tree)
+        for file in ("CMakeLists.txt", ".clang-format"):
+            shutil.copy(SOURCE / file, self.tree)
         for room in ("runtime", "autograd", "ops", "tests/ops", "tests/sim_cuda"):
             shutil.copytree(SOURCE / room, self.tree / room)
         self.blocks = re.findall(r"```cpp\n(.*?)```", PAGE, re.S)
@@ -120,8 +132,9 @@ class AddingAnOp(unittest.TestCase):
     def new(self, command, told=True):
         if told:
             self.assertIn(command, PAGE)
-        run(BUILD / "duet", *command.split()[1:], cwd=self.tree)
         name = command.split()[3]
+        drop(self.tree, name)
+        run(BUILD / "duet", *command.split()[1:], cwd=self.tree)
         (self.tree / "prove.cpp").write_text(PROVE.replace("NAME", name))
         self.objects = {}
         return name
@@ -206,6 +219,20 @@ class AddingAnOp(unittest.TestCase):
         text = (self.tree / op).read_text()
         (self.tree / op).write_text(text.replace("namespace {\n", "namespace {\n" + LAZY, 1))
         self.assertIn("wrong second derivative", self.check(op, row, "prove.cpp"))
+
+    def test_in_a_tree_that_has_the_op(self):
+        """What a reader of the page built and left there stands in no test's way."""
+        for command in ("duet op new softsign --pointwise", "duet op new center_rows --kernels"):
+            name = self.new(command, told=False)
+            self.assertEqual(self.new(command, told=False), name)  # refused, were it still there
+            drop(self.tree, name)
+            self.assertEqual(list(self.tree.rglob(f"*{name}*")), [])
+            for path in ("ops/ops.h", "tests/ops/op_cases.h"):
+                self.assertNotRegex((self.tree / path).read_text(), rf"\b{name}(_cases)?\b")
+            before = {p: p.read_text() for p in self.tree.rglob("*") if p.is_file()}
+            self.new(command, told=False)
+            drop(self.tree, name)
+            self.assertEqual({p: p.read_text() for p in self.tree.rglob("*") if p.is_file()}, before)
 
     def test_the_section_is_a_page(self):
         self.assertLessEqual(len(PAGE.splitlines()), 60)

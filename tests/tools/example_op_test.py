@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Duet as others use it: installs a build, then builds and runs tools/example_op against what was installed,
-and configures it with add_subdirectory. Also: the headers that tools/API.md calls stable are installed and
-compile without vendor headers.
+"""Duet as others use it, by the first lines of tools/API.md: installs a build, then builds and runs
+tools/example_op against what was installed; and configures it with add_subdirectory. Also: the headers that the
+page calls stable are installed and compile without vendor headers.
 
     example_op_test.py BUILD_DIR CXX [TEST...]
 """
@@ -16,12 +16,16 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
-BUILD, CXX = Path(sys.argv[1]), sys.argv[2]
+BUILD, CXX = Path(sys.argv[1]).resolve(), sys.argv[2]
+PAGE = (SOURCE / "tools/API.md").read_text()
+INSTALL, COPY, TRY = re.search(r"```sh\n(.*?)```", PAGE, re.S)[1].splitlines()  # its first commands
 
 
-def run(*command, ok=True):
-    environment = dict(os.environ, OMP_WAIT_POLICY="passive", CXX=CXX)
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=environment)
+def run(*command, ok=True, **more):
+    environment = dict(os.environ, OMP_WAIT_POLICY="passive", CXX=CXX, CMAKE_EXPORT_COMPILE_COMMANDS="ON",
+                       **more.pop("environment", {}))
+    environment.pop("CMAKE_GENERATOR", None)  # the page must name it: a bare system has no make
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=environment, **more)
     if ok and done.returncode != 0:
         raise AssertionError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
     return done
@@ -32,31 +36,40 @@ class ExampleOp(unittest.TestCase):
     def setUpClass(cls):
         cls.dir = Path(tempfile.mkdtemp(prefix="duet_outside_"))
         cls.addClassCleanup(shutil.rmtree, cls.dir)
-        cls.prefix, cls.example = cls.dir / "prefix", cls.dir / "example"
-        run("cmake", "--install", BUILD, "--prefix", cls.prefix)
-        shutil.copytree(SOURCE / "tools/example_op", cls.example)  # away from the tree
+        cls.prefix, cls.example = cls.dir / "duet", cls.dir / "my_op"
+        install = INSTALL.split("#")[0].split("&&")[2]
+        cls.shell(install.replace(" build ", f" {BUILD} "))
+        cls.shell(COPY)  # away from the tree
         cls.include = cls.prefix / "include/duet"
 
-    def configure(self, name, *arguments):
-        build = self.dir / name
-        run("cmake", "-S", self.example, "-B", build, "-G", "Ninja", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
-            *arguments)
-        commands = json.loads((build / "compile_commands.json").read_text())
-        return build, {str(Path(c["file"]).name): c["command"] for c in commands}
+    @classmethod
+    def shell(cls, line, directory=SOURCE, **environment):
+        return run("bash", "-ec", line, cwd=directory, environment={"HOME": str(cls.dir), **environment})
+
+    @staticmethod
+    def commands(build):
+        assert "CMAKE_GENERATOR:INTERNAL=Ninja" in (build / "CMakeCache.txt").read_text()
+        return {Path(c["file"]).name: c["command"] for c in json.loads((build / "compile_commands.json").read_text())}
+
+    def test_configures_without_gtest(self):
+        """As quickstart.sh leaves a system: no make, no GTest."""
+        fresh = self.dir / "fresh"
+        configure = INSTALL.split("&&")[0].replace("-B build", f"-B {fresh} -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON")
+        self.assertIn("Tests: OFF", self.shell(configure).stdout)
+        self.assertNotIn("tensor_test.cpp", self.commands(fresh))
 
     def test_find_package(self):
-        build, commands = self.configure(
-            "found", f"-DCMAKE_PREFIX_PATH={self.prefix}",
-            "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror")
-        for command in commands.values():
+        flags = "-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror"
+        print(self.shell(TRY, self.example, CXXFLAGS=flags).stdout, flush=True)
+        for command in self.commands(self.example / "build").values():
             self.assertNotIn(str(SOURCE), command)  # all of it comes from what was installed
-        run("cmake", "--build", build)
-        lists = (self.example / "CMakeLists.txt").read_text()
-        for name in re.findall(r"add_test\(NAME \w+ COMMAND (\w+)\)", lists):
-            print(run(build / name).stdout, flush=True)
+            self.assertIn(flags, command)
+        self.assertEqual(len(re.findall("Passed", self.shell("ctest --test-dir build", self.example).stdout)), 2)
 
     def test_add_subdirectory(self):
-        build, commands = self.configure("inside", f"-DDUET_SOURCE={SOURCE}")
+        build = self.dir / "inside"
+        run("cmake", "-S", SOURCE / "tools/example_op", "-B", build, "-G", "Ninja", f"-DDUET_SOURCE={SOURCE}")
+        commands = self.commands(build)
         self.assertNotIn("-Werror", " ".join(commands.values()))
         self.assertNotIn("-Wconversion", commands["softcap.cpp"])
         self.assertIn("-Wconversion", commands["tensor.cpp"])
@@ -69,7 +82,7 @@ class ExampleOp(unittest.TestCase):
             self.assertIn(f"libduet_{room}.a", steps)
 
     def test_the_stable_headers_need_no_others(self):
-        named = re.findall(r"`([a-z_]+/[a-z_/]+\.h)`", (SOURCE / "tools/API.md").read_text())
+        named = re.findall(r"`([a-z_]+/[a-z_/]+\.h)`", PAGE)
         self.assertGreater(len(named), 20)
         source = self.dir / "headers.cpp"
         source.write_text("".join(f'#include "{h}"\n' for h in named) + "int main() {}\n")

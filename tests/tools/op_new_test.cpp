@@ -16,7 +16,9 @@ class OpNewTest : public CommandTest {
     tree_ = directory_ / "tree";
     const fs::path source = DUET_SOURCE_DIR;
     fs::create_directories(tree_ / "tests");
-    fs::copy_file(source / "CMakeLists.txt", tree_ / "CMakeLists.txt");
+    for (const char* file : {"CMakeLists.txt", ".clang-format"}) {
+      fs::copy_file(source / file, tree_ / file);
+    }
     for (const char* room : {"runtime", "autograd", "ops", "tests/ops"}) {
       fs::copy(source / room, tree_ / room, fs::copy_options::recursive);
     }
@@ -102,6 +104,24 @@ TEST_F(OpNewTest, TellsWhereToBuild) {
   EXPECT_NE(inside.out.find("then     cmake --build build"), std::string::npos) << inside.out;
 }
 
+// Untouched, what was written stands up to tools/check_format.sh, however long the name is.
+TEST_F(OpNewTest, WritesWhatTheFormatCheckTakes) {
+  if (std::system("clang-format --version > /dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "there is no clang-format";
+  }
+  for (const std::string& name :
+       {std::string("op"), std::string("sum_of_rows"), "coupling_" + std::string(29, 'y')}) {
+    for (const std::string kind : {"--pointwise", "--kernels"}) {
+      for (const std::string& file : written({name + (kind == "--kernels" ? "_k" : "_p"), kind})) {
+        const std::string check = "cd '" + tree_.string() +
+                                  "' && clang-format --dry-run --Werror '" + file +
+                                  "' 2> ../format.txt";
+        EXPECT_EQ(std::system(check.c_str()), 0) << read_all(directory_ / "format.txt");
+      }
+    }
+  }
+}
+
 TEST_F(OpNewTest, TwoOperands) {
   EXPECT_EQ(written({"--inputs", "2", "--pointwise", "soft_cap"}).size(), 4U);
   EXPECT_NE(read_all(tree_ / "ops/ops.h").find("soft_cap(const Tensor& a, const Tensor& b);"),
@@ -118,7 +138,7 @@ TEST_F(OpNewTest, KernelsAreAFolder) {
                                        "tests/ops/op_cases.h"};
   const std::vector<std::string> found = written({"log_sum", "--kernels"});
   EXPECT_EQ(std::set(found.begin(), found.end()), std::set(files.begin(), files.end()));
-  EXPECT_NE(read_all(tree_ / "ops/log_sum/log_sum.cpp").find("DUET_CUDA_TABLE(log_sum_cuda)}"),
+  EXPECT_NE(read_all(tree_ / "ops/log_sum/log_sum.cpp").find("DUET_CUDA_TABLE(log_sum_cuda),"),
             std::string::npos);
 }
 
