@@ -32,7 +32,7 @@ for coupling in euler none; do
   echo "-- coupling = $coupling"
   build/duet train --preset tiny --n_embd 96 --n_head 3 --n_layer 3 --block_size 128 --batch_size 16 \
     --coupling "$coupling" --data "$runs/source.txt" --out_dir "$runs/$coupling" --seed 1 \
-    --max_iters 300 --warmup_iters 30 --learning_rate 3e-3 --eval_interval 100 --eval_iters 20
+    --max_iters 400 --warmup_iters 30 --learning_rate 3e-3 --eval_interval 200 --eval_iters 20
 done
 
 echo "== 4/4 the coupled model writes"

@@ -425,7 +425,8 @@ TEST(Safetensors, AFullDiskLeavesNoFile) {
 // A file as the reference implementation lays it out: no blanks, the widest type first, then by
 // name, the header filled up to 8 bytes. Ours writes the same bytes again, not only the same
 // values.
-void expect_rewritten(const TempDirectory& temp, const std::string& sample) {
+void expect_rewritten(const std::string& sample) {
+  const TempDirectory temp;
   const auto file = SafetensorsFile::open(sample);
   NamedTensors tensors;
   for (const std::string& name : file.names()) tensors.emplace_back(name, file.load(name));
@@ -452,7 +453,7 @@ TEST(Safetensors, ReadsWhatOthersWrite) {
   EXPECT_EQ(values(reference.load("norm.batches")), std::vector<double>{7});
   EXPECT_EQ(reference.entry("conv.weight").shape, (Shape{2, 1, 3}));
   EXPECT_EQ(values(reference.load("conv.weight")), (std::vector<double>{3, 4, 5, 6, 7, -8}));
-  expect_rewritten(temp, temp.file("reference"));
+  expect_rewritten(temp.file("reference"));
 
   // Python's json.dumps: blanks, keys in another order, escapes; tensors neither in the order of
   // their data nor of their names, metadata last, a header of odd length.
@@ -474,7 +475,7 @@ TEST(Safetensors, ReadsWhatOthersWrite) {
   EXPECT_EQ(layers.names().size(), 9U);
   EXPECT_EQ(layers.entry("conv1.weight").shape, (Shape{4, 3, 3, 3}));
   EXPECT_EQ(layers.load("norm1.num_batches_tracked").ndim(), 0);
-  expect_rewritten(temp, sample);
+  expect_rewritten(sample);
   const auto gpt2 = SafetensorsFile::open(models + "/tiny-random-gpt2/model.safetensors");
   EXPECT_EQ(gpt2.metadata().at("format"), "pt");
   EXPECT_EQ(gpt2.entry("transformer.wte.weight").shape, (Shape{1000, 32}));

@@ -140,7 +140,7 @@ TEST(Data, NastyFiles) {
   struct Nasty {
     std::string bytes;
     bool utf8 = true;
-    std::string refused;
+    std::string refused = {};
   };
   std::string all, utf16 = "\xff\xfe"s, lines;
   for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));

@@ -153,7 +153,8 @@ std::vector<Reference> references() {
   std::vector<Reference> out;
   if (const char* folder = std::getenv("DUET_TEST_DATA")) {
     const std::string path = std::string(folder) + "/mqar/mqar_reference.json";
-    for (const auto& set : nlohmann::json::parse(file_system().read_file(path, 1 << 24))["sets"]) {
+    const auto tree = nlohmann::json::parse(file_system().read_file(path, 1 << 24));
+    for (const auto& set : tree["sets"]) {
       const auto& p = set["params"];
       Reference r{task_of(p["vocab_size"], p["input_seq_len"], p["num_kv_pairs"]), {}};
       for (std::size_t i = 0; i < set["inputs"].size(); ++i) {
