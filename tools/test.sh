@@ -4,12 +4,14 @@
 # it the tests take the project's own sources instead. The test that opens the profile's page is
 # skipped without Chromium (hundreds of MB: not installed here).
 #   tools/test.sh          the test set, in build/ as it is, or without CUDA (DUET_CUDA=ON: with)
+#   tools/test.sh isa      ops, plans, golden values and learning again under every lower DUET_ISA, and
+#                          with scratch as oneDNN's products want it on other processors
 #   tools/test.sh lint     clang-tidy
 #   tools/test.sh sim      every kernel for CUDA on a simulated GPU; needs NVIDIA's headers, and is
 #                          skipped without them unless DUET_REQUIRE_SIM=1
 #   tools/test.sh asan     the simulator and its planted bugs under AddressSanitizer and UBSan
 #   tools/test.sh tsan     the same under clang's ThreadSanitizer
-#   tools/test.sh nightly  all of sim under both
+#   tools/test.sh nightly  all of sim under both, and the plans of larger models
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/packages.sh
@@ -22,7 +24,7 @@ if [ "$label" = lint ] || [ "$label" = tsan ]; then
 fi
 if [ "$label" = nightly ]; then
   status=0
-  for part in asan tsan; do
+  for part in asan tsan large_plans; do
     DUET_SANITIZED=sim "$0" $part || status=1
   done
   exit $status
@@ -32,9 +34,10 @@ build=${DUET_BUILD_DIR:-build}
 cuda=${DUET_CUDA:-}
 target=all
 options=()
-select=(-LE 'lint|sim|gpu|nightly')
+select=(-LE 'lint|sim|gpu|isa|nightly')
 case "$label" in
-  lint) select=(-L lint) ;;
+  lint | isa) select=(-L "$label") ;;
+  large_plans) select=(-L nightly) ;;
   sim | asan | tsan)
     build=${DUET_SIM_BUILD_DIR:-build-$label}
     cuda=SIM
