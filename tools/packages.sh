@@ -25,19 +25,18 @@ progress_done() {
   progress_last=-15
 }
 
-# Runs apt-get with "$@" behind a counting line. apt writes its state among dpkg's words:
-# dlstatus:N:PERCENT:TEXT while it downloads, pmstatus:PACKAGE:PERCENT:TEXT while it installs.
+# Runs apt-get with "$@" behind a counting line. apt writes its state to a pipe of its own, for a
+# package's script fails when it writes to the same one: dlstatus:N:PERCENT:TEXT while it downloads,
+# pmstatus:PACKAGE:PERCENT:TEXT while it installs. sudo passes on descriptors 0 to 2 only.
 apt_with_progress() {
-  $as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -y -o APT::Status-Fd=1 \
-    -o Dpkg::Use-Pty=0 "$@" 2>&1 </dev/null |
-    while IFS= read -r line; do
-      case "$line" in
-        dlstatus:* | pmstatus:*)
-          IFS=: read -r kind _ percent text <<<"$line"
-          [ "$kind" = dlstatus ] && kind=download || kind=install
-          progress "packages: $kind ${percent%%.*} %, $text, $SECONDS s"
-          ;;
-        *) printf '%s\n' "$line" >>"$apt_log" ;;
+  # shellcheck disable=SC2016
+  $as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C sh -c \
+    'exec apt-get -y -o APT::Status-Fd=3 -o Dpkg::Use-Pty=0 "$@" 3>&1 1>&2' apt-get "$@" \
+    2>>"$apt_log" </dev/null |
+    while IFS=: read -r kind _ percent text; do
+      case "$kind" in
+        dlstatus) progress "packages: download ${percent%%.*} %, $text, $SECONDS s" ;;
+        pmstatus) progress "packages: install ${percent%%.*} %, $text, $SECONDS s" ;;
       esac
     done
 }
