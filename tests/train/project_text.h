@@ -34,6 +34,8 @@ inline std::string project_text() {
   return text;
 }
 
+inline bool has_real_text() { return std::getenv("DUET_TEST_DATA") != nullptr; }
+
 // The path of `name` in DUET_TEST_DATA; without it, of the project's text in `directory`.
 inline std::string test_text(const TempDirectory& directory, const std::string& name) {
   if (const char* data = std::getenv("DUET_TEST_DATA")) return std::string(data) + "/" + name;
