@@ -36,7 +36,7 @@ void apply(const Cap& cap) {
 
 std::string apply_environment() {
   const char* const variable = std::getenv("DUET_ISA");
-  const std::string word = variable == nullptr || *variable == '\0' ? "best" : variable;
+  std::string word = variable == nullptr || *variable == '\0' ? "best" : variable;
   if (word == "best") return word;
   for (const Cap& cap : kCaps) {
     if (word != cap.word) continue;
