@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "models/enum_names.h"
+#include "runtime/cpu/cpu_info.h"
 #include "runtime/printable.h"
 #include "train/console.h"
 #include "train/environment.h"
@@ -82,6 +83,10 @@ std::vector<std::string> start_box(const ResolvedConfig& config, const StartRepo
   };
   row("device", start.device + " (" + device_reason + ")");
   row("threads", threads_reason());
+  if (const CpuInfo cpu = cpu_info(); cpu.isa_cap != "best") {
+    row("DUET_ISA",
+        fmt::format("{}: kernels {}, oneDNN {}", cpu.isa_cap, cpu.vector_target, cpu.onednn_isa));
+  }
   row("dtype", start.dtype);
   row("model", model_words(start.model));
   row("parameters", format_count(start.parameters));

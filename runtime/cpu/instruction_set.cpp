@@ -25,10 +25,21 @@ constexpr Cap kCaps[] = {{"baseline", HWY_STATIC_TARGET, dnnl::cpu_isa::sse41},
 constexpr Cap kCaps[] = {{"baseline", HWY_STATIC_TARGET, dnnl::cpu_isa::all}};
 #endif
 
+bool is_offered(const Cap& cap) { return (hwy::SupportedTargets() & cap.target) != 0; }
+
+// "baseline, avx2"
+std::string offered() {
+  std::string words;
+  for (const Cap& cap : kCaps) {
+    if (is_offered(cap)) words += concat(words.empty() ? "" : ", ", cap.word);
+  }
+  return words;
+}
+
 void apply(const Cap& cap) {
-  check((hwy::SupportedTargets() & cap.target) != 0, ErrorKind::usage,
+  check(is_offered(cap), ErrorKind::usage,
         "DUET_ISA: this processor does not have that instruction set: got ", cap.word,
-        ", expected a lower one or best; `duet doctor` tells what the processor has");
+        ", expected ", offered(), " or best");
   hwy::DisableTargets(cap.target - 1);
   check(dnnl::set_max_cpu_isa(cap.onednn) == dnnl::status::success, ErrorKind::internal,
         "DUET_ISA: oneDNN was in use before it could be capped at ", cap.word);

@@ -44,6 +44,7 @@ TEST_F(InstructionSetTest, ARunIsCappedAndSaysSo) {
   const std::vector<std::string> eval = {"eval",   "--checkpoint", "run",
                                          "--json", "--batch_size", "4"};
   EXPECT_EQ(nlohmann::json::parse(under("baseline", eval).out)["loss"], last["val/loss"]);
+  EXPECT_NE(run.out.find("| DUET_ISA     baseline: kernels "), std::string::npos) << run.out;
   const Ended plan = under("baseline", {"profile", "--plan", "--preset", "tiny"});
   EXPECT_NE(plan.out.find(" on SSE4.1, "), std::string::npos) << plan.out;
 }
