@@ -131,9 +131,14 @@ toml::table parse_toml(std::string_view text, const std::string& path) {
     const auto magic = describe_magic(text.substr(0, 512));
     check(!magic, ErrorKind::file, printable(path), ": not a configuration: got ",
           magic ? magic->what : "", ", expected TOML; ", magic ? magic->advice : "");
+    // What does not look like a text (strange bytes, brackets) may still be one.
+    const std::string advice =
+        is_named_toml(path)
+            ? ""
+            : concat("; if it is a text to train on, write --data ", shell_word(path));
     throw Error(ErrorKind::file, concat(printable(path), ":", error.source().begin.line, ":",
-                                        error.source().begin.column,
-                                        ": not TOML: ", printable(error.description(), 300)));
+                                        error.source().begin.column, ": not TOML: ",
+                                        printable(error.description(), 300), advice));
   }
 }
 

@@ -176,6 +176,11 @@ TEST_F(AdviceCommandTest, ATextInPlaceOfAConfigurationIsNamed) {
   EXPECT_EQ(refused("a.toml", "Call me Ishmael.\n").rfind("error: a.toml:1:6: not TOML: ", 0), 0U);
   EXPECT_EQ(refused("b", "# mine\nseed = 1\nseed = 2\n").rfind("error: b:3:8: not TOML: ", 0), 0U);
   EXPECT_EQ(refused("c", "n_layer 4\n").rfind("error: c:1:9: not TOML: ", 0), 0U);
+  // Neither kind for certain: both are named, unless the file is called .toml.
+  const std::string either = "; if it is a text to train on, write --data ";
+  EXPECT_NE(refused("e", "[chapter one\nCall me\xE9 Ishmael.\n").find(either + "e\n"),
+            std::string::npos);
+  EXPECT_EQ(refused("a.toml", "Call me Ishmael.\n").find(either), std::string::npos);
   EXPECT_EQ(refused("d", "[model]\n").rfind("error: d:1:2: [model]: got a table", 0), 0U);
 }
 
