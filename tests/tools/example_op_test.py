@@ -36,7 +36,7 @@ class ExampleOp(unittest.TestCase):
     def setUpClass(cls):
         cls.dir = Path(tempfile.mkdtemp(prefix="duet_outside_"))
         cls.addClassCleanup(shutil.rmtree, cls.dir)
-        cls.prefix, cls.example = cls.dir / "duet", cls.dir / "my_op"
+        cls.prefix, cls.example = cls.dir / "duet-installed", cls.dir / "my_op"
         install = INSTALL.split("#")[0].split("&&")[2]
         cls.shell(install.replace(" build ", f" {BUILD} "))
         cls.shell(COPY)  # away from the tree
