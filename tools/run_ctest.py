@@ -12,14 +12,19 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 MAX_LINES, MAX_WIDTH = 60, 300  # of a failed test's output
 RESULT = re.compile(r" *(\d+)/(\d+) Test +#\d+: (.*?) \.*(?: +|\*\*\*)(.*?) +([\d.]+) sec$")
 
 
 class Progress:
-    def __init__(self, out, clock=time.monotonic):
+    """`seconds`: what each test took the last time. ctest begins with the longest, so that a count of
+    tests alone would promise hours."""
+
+    def __init__(self, out, clock=time.monotonic, seconds=None):
         self.out, self.clock, self.start = out, clock, clock()
+        self.seconds, self.worked = seconds or {}, 0.0
         self.terminal, self.shown = out.isatty(), -15.0
         self.done = self.total = self.failed = self.skipped = 0
 
@@ -27,7 +32,8 @@ class Progress:
         elapsed = self.clock() - self.start
         text = f"tests: {self.done} of {self.total}, {self.failed} failed, {duration(elapsed)}"
         if self.done > 0 and self.done < self.total:
-            text += f", about {duration(elapsed * (self.total - self.done) / self.done)} to go"
+            share = self.worked / sum(self.seconds.values()) if self.seconds else self.done / self.total
+            text += f", about {duration(elapsed * (1 - share) / share)} to go" if share > 0 else ""
         return text
 
     def show(self):
@@ -52,6 +58,22 @@ def duration(seconds):
     return f"{seconds // 60} m {seconds % 60:02} s" if seconds >= 60 else f"{seconds} s"
 
 
+def last_times(build, arguments):
+    """Seconds by name of the tests that the arguments select; a test that never ran counts as the mean."""
+    listed = subprocess.run(["ctest", "--test-dir", build, "-N", *arguments], capture_output=True, text=True).stdout
+    names = re.findall(r"^ +Test +#\d+: (.*)$", listed, re.M)
+    costs = {}
+    kept = Path(build) / "Testing/Temporary/CTestCostData.txt"
+    for line in kept.read_text().splitlines() if kept.exists() else []:
+        if line == "---":
+            break
+        name, _, cost = line.rsplit(" ", 2)
+        costs[name] = float(cost)
+    known = [costs[n] for n in names if costs.get(n)]
+    mean = sum(known) / len(known) if known else 1.0
+    return {name: costs.get(name) or mean for name in names}
+
+
 def follow(lines, progress):
     """Reads ctest's lines and prints what a reader wants of them."""
     shown = 0  # lines of the failed test before
@@ -61,6 +83,7 @@ def follow(lines, progress):
         if result:
             shown = 0
             progress.done, progress.total = int(result[1]), int(result[2])
+            progress.worked += progress.seconds.get(result[3], 0.0)
             if result[4] in ("Skipped", "Not Run (Disabled)"):
                 progress.skipped += 1
                 progress.say(f"skipped {result[3]}")
@@ -83,7 +106,7 @@ def follow(lines, progress):
 def main():
     build, *arguments = sys.argv[1:]
     command = ["ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", *arguments]
-    progress = Progress(sys.stdout)
+    progress = Progress(sys.stdout, seconds=last_times(build, arguments))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace") as ctest:
         follow(ctest.stdout, progress)

@@ -38,16 +38,21 @@ class Output(io.StringIO):
 
 
 class RunCtest(unittest.TestCase):
-    def run_with(self, terminal, more="detail", seconds=1.0):
+    def run_with(self, terminal, more="detail", seconds=1.0, last=None):
         times = iter(i * seconds for i in range(1000))
         out = Output(terminal)
-        progress = run_ctest.Progress(out, lambda: next(times))
+        progress = run_ctest.Progress(out, lambda: next(times), last)
         run_ctest.follow(LINES.replace("{more}", more).splitlines(keepends=True), progress)
         return progress, out.getvalue()
 
     def test_counts(self):
         progress, _ = self.run_with(terminal=False)
         self.assertEqual((progress.done, progress.total, progress.failed, progress.skipped), (4, 4, 2, 1))
+
+    def test_the_remaining_time_counts_what_tests_took_before(self):
+        last = {"Data.Splits": 9.0, "Table/Ops.Meta/silu": 0.5, "page": 0.25, "Kill.Dies": 0.25}
+        _, out = self.run_with(terminal=False, seconds=30, last=last)
+        self.assertIn("tests: 1 of 4, 0 failed, 1 m 00 s, about 6 s to go", out)
 
     def test_a_log_has_whole_lines_and_few_of_them(self):
         _, out = self.run_with(terminal=False)
