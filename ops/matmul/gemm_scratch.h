@@ -16,7 +16,7 @@ Tensor linear_scratch(const ConstView& x, const ConstView& weight, const ConstVi
 
 // `bytes` of scratch, undefined for 0.
 Tensor scratch_tensor(std::size_t bytes, Device device);
-// What a kernel gets: null data for none.
+// The view that a kernel takes; its data is null where there is no scratch.
 inline View scratch_view(Tensor& scratch) {
   return scratch.defined() ? scratch.mutable_view() : View{};
 }

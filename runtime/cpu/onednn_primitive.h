@@ -17,7 +17,7 @@ class GemmPrimitive {
  public:
   GemmPrimitive(const ConstView& a, const ConstView& b, const View& c, const GemmOptions& options);
 
-  // As oneDNN names its kernel: "gemm:jit", "brg:avx512_core".
+  // The name that oneDNN gives its kernel: "gemm:jit", "brg:avx512_core".
   const std::string& implementation() const { return implementation_; }
   // Bytes of options.scratch that execute() wants.
   std::size_t scratch_bytes() const { return scratch_bytes_; }

@@ -1,4 +1,4 @@
-// What oneDNN's products want beside their operands: scratch, and room for their code.
+// oneDNN's products need scratch and room for their code; too little of either is an error.
 #include "runtime/cpu/onednn.h"
 
 #include <gtest/gtest.h>

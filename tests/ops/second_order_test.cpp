@@ -11,7 +11,7 @@
 
 namespace duet::test {
 
-// Of op_cases_test.cpp.
+// Defined in op_cases_test.cpp.
 void PrintTo(const OpCase* row, std::ostream* out);
 std::vector<const OpCase*> op_case_pointers();
 

@@ -1,4 +1,4 @@
-// What the command line advises: every line of it works when it is pasted, and is right.
+// Every line that the commands advise works when it is pasted, and is right.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -16,7 +16,7 @@ class AdviceCommandTest : public CommandTest {
     CommandTest::SetUp();
     fs::copy_file(directory_ / "text.txt", directory_ / "book.txt");
   }
-  // As the shell of a user in the test's directory (or one below it) would run it.
+  // Runs it as the shell of a user in the test's directory (or one below it) would.
   Ended shell(const std::string& line, const std::string& below = ".") const {
     const fs::path base = directory_ / "shell";
     const std::string whole = "cd '" + (directory_ / below).string() + "' && { " + line +
