@@ -1,4 +1,4 @@
-// What ends every --help: lines to paste.
+// The lines at the end of every --help, to be pasted.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# What quickstart.sh and test.sh share: the Debian packages Duet needs (README says why each), and how
-# a build directory is configured. Installs only what is missing; asks sudo only when not root.
+# Shared by quickstart.sh and test.sh: the Debian packages Duet needs (README says why each), and how a
+# build directory is configured. Installs only what is missing; asks sudo only when not root.
 
 # libdnnl-dev's CMake file asks for OpenCL, which the package only recommends. ccache: a compile line
 # that has been seen before, in whichever build directory, costs nothing.

@@ -51,7 +51,7 @@ void refuse_same_file(const std::vector<std::string>& paths) {
   }
 }
 
-// What is measured is poisoned and traced as a run would be.
+// A measured profile poisons and traces memory as a run would.
 bool is_profiled(const ConfigKey& key) {
   return is_of_a_step(key) || key.name == "alloc_poison" || key.name == "alloc_trace";
 }

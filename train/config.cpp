@@ -40,7 +40,7 @@ void check_preset(const std::string& where, const std::string& name) {
         ": got ", in_quotes(name), ", expected one of ", list);
 }
 
-// What a user may say, in several places: the last one counts.
+// A user may set a key in several places: the last one counts.
 using Layers = std::vector<const std::vector<Setting>*>;
 
 const Setting* last_said(const Layers& layers, std::string_view key) {

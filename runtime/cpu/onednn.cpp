@@ -87,8 +87,8 @@ struct PaddedProduct {
     return p;
   }
 
-  // Calls f(a, b, accumulate) for every block's operands, which lie in `buffer` where they collide.
-  // Without a buffer nothing is read: their sizes and strides are those of the product to come.
+  // Calls f(a, b, accumulate) for every block. An operand that collides is first copied to
+  // `buffer`. Without a buffer nothing is read: f gets sizes and strides of the product to come.
   template <class F>
   void for_blocks(float* buffer, bool accumulate, F&& f) const {
     const std::int64_t k = a.size(-1);

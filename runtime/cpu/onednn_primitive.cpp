@@ -36,7 +36,7 @@ const dnnl::engine& engine() {
   return cpu;
 }
 
-// What makes two products the same primitive: sizes, strides, flags.
+// Two products share a primitive if their sizes, strides, flags and thread counts are equal.
 struct Key {
   static constexpr std::size_t kLength = 6 * kMaxDims + 2;
   std::array<std::int64_t, kLength> words{};

@@ -29,7 +29,7 @@ class AdviceCommandTest : public CommandTest {
     fs::remove(base.string() + ".err");
     return ended;
   }
-  // What follows `mark` on its line.
+  // The rest of the line that begins with `mark`.
   static std::string after(const std::string& mark, const std::string& text) {
     const std::size_t at = text.find(mark);
     EXPECT_NE(at, std::string::npos) << mark << " is not in:\n" << text;

@@ -52,7 +52,7 @@ TEST_F(MqarCommandTest, TrainsEvaluatesAndRefusesText) {
   EXPECT_EQ(duet({"train", "--task", "mqar", "--data", "text.txt"}).code, 2);
 }
 
-// What the command takes by itself is a recipe: most seeds know the recall after 400 to 1,500
+// The defaults of the task are a recipe: most seeds know the recall after 400 to 1,500
 // steps.
 TEST_F(MqarCommandTest, TheBareCommandLearns) {
   const Ended run =
