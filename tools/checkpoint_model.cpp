@@ -1,10 +1,12 @@
 #include "tools/checkpoint_model.h"
 
+#include "runtime/cpu/openmp.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/error.h"
 #include "runtime/memory_advice.h"
 #include "tools/output.h"
 #include "train/device_choice.h"
+#include "train/environment.h"
 #include "train/run_checks.h"
 
 namespace duet {
@@ -24,6 +26,7 @@ std::string elsewhere(Device device) {
 CheckpointModel open_model(const std::string& path, std::int64_t threads,
                            const std::string& device) {
   if (threads > 0) set_num_threads(static_cast<int>(threads));
+  if (num_threads() < wanted_threads()) note("threads: " + threads_reason());
   const DeviceChoice choice = choose_device(device);
   note_fallback(device, choice);
   Notices notices;

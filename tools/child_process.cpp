@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/cpu/openmp.h"
 #include "runtime/error.h"
 #include "runtime/printable.h"
 #include "train/command_line.h"
@@ -46,6 +47,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std:
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const pid_t parent = getpid();
+  unbind_thread();  // the child inherits where this thread may run
   pid_ = fork();
   if (pid_ == 0) become(argv.data(), log.c_str(), parent);
   check(pid_ > 0, ErrorKind::io, "a run cannot be started: got ", std::strerror(errno),

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "runtime/cpu/openmp.h"
 #include "runtime/error.h"
 #include "runtime/memory_advice.h"
 #include "runtime/printable.h"
@@ -121,7 +122,7 @@ int run_eval(const Arguments& arguments) {
   flags.integer("stride", &options.stride, 0, std::int64_t{1} << 20,
                 "targets that count per window; 0: block_size, windows side by side");
   flags.integer("batch_size", &options.batch_size, 1, std::int64_t{1} << 20, "windows at once");
-  flags.integer("threads", &threads, 0, 4096, "CPU threads; 0: what the process may use");
+  flags.integer("threads", &threads, 0, kMostThreads, "CPU threads; 0: what the process may use");
   flags.text("device", &device, "auto", "auto, cpu or cuda");
   flags.toggle("diagnostics", &diagnose_maps,
                "rank, entropy, gap and sink of the attention maps; collapse of the stream");

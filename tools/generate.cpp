@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "runtime/cpu/openmp.h"
 #include "runtime/error.h"
 #include "runtime/memory_advice.h"
 #include "tools/checkpoint_model.h"
@@ -56,7 +57,7 @@ int run_generate(const Arguments& arguments) {
   flags.number("top_p", &options.top_p, 1e-9, 1, "probability kept, likeliest first");
   flags.integer("seed", &seed, 0, INT64_MAX, "of the draws");
   flags.toggle("slide", &slide, "go on when the context is full, with its newest half");
-  flags.integer("threads", &threads, 0, 4096, "CPU threads; 0: what the process may use");
+  flags.integer("threads", &threads, 0, kMostThreads, "CPU threads; 0: what the process may use");
   flags.text("device", &device, "auto", "auto, cpu or cuda");
   if (!flags.parse(arguments)) return 0;
   options.seed = static_cast<std::uint64_t>(seed);

@@ -9,6 +9,7 @@
 
 #include "runtime/cpu/instruction_set.h"
 #include "runtime/cpu/memory_limits.h"
+#include "runtime/cpu/openmp.h"
 #include "runtime/error.h"
 #include "runtime/memory_advice.h"
 #include "runtime/printable.h"
@@ -143,6 +144,7 @@ void wait_briefly(char** argv) {
   std::array<char, 4096> self{};
   const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size() - 1);
   if (length <= 0 || ::setenv("GOMP_SPINCOUNT", "1000", 1) != 0) return;
+  unbind_thread();             // it keeps where this thread may run
   ::execv(self.data(), argv);  // returns only if it fails: then the long wait has to do
 }
 

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "models/enum_names.h"
+#include "runtime/cpu/openmp.h"
 #include "runtime/error.h"
 #include "train/command_line.h"
 #include "train/device_choice.h"
@@ -157,7 +158,7 @@ std::vector<ConfigKey> make_table() {
        "element type of weights and activations"},
       {"recompute", device, choice<&M::recompute>(),
        "what backward computes again instead of keeping"},
-      {"threads", device, IntegerKey{at<&R::threads>(), 0, 4096},
+      {"threads", device, IntegerKey{at<&R::threads>(), 0, kMostThreads},
        "CPU threads; 0: what the process may use"},
       {"memory_limit", device,
        TextKey{at<&R::memory_limit>(), kBytesForm,

@@ -9,6 +9,7 @@
 
 #include "runtime/cpu/cgroup.h"
 #include "runtime/cpu/cpu_info.h"
+#include "runtime/cpu/openmp.h"
 #include "runtime/cpu/parallel.h"
 
 namespace duet {
@@ -27,7 +28,9 @@ std::string threads_reason() {
   const int quota = cgroup_quota(), used = num_threads();
   std::string why = fmt::format("CPU affinity {}", affinity_cpus());
   why += quota > 0 ? fmt::format(", cgroup quota {}", quota) : ", no cgroup quota";
-  if (used != available_threads()) {
+  if (used < wanted_threads()) {
+    why += fmt::format(", {} asked for, OMP_THREAD_LIMIT", wanted_threads());
+  } else if (used != available_threads()) {
     why += std::getenv("OMP_NUM_THREADS") != nullptr ? ", OMP_NUM_THREADS" : ", chosen";
   }
   return fmt::format("{} ({})", used, why);

@@ -1,44 +1,52 @@
 #include "runtime/cpu/parallel.h"
 
 #include <omp.h>
-#include <sched.h>
 
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 
 #include "runtime/cpu/cgroup.h"
+#include "runtime/cpu/openmp.h"
+#include "runtime/error.h"
 
 namespace duet {
 namespace {
 
-int& chosen_threads() {
-  static int threads = [] {
-    const char* variable = std::getenv("OMP_NUM_THREADS");
-    const int wanted = variable != nullptr ? std::atoi(variable) : 0;
-    const int n = wanted >= 1 ? wanted : available_threads();
-    omp_set_num_threads(n);
-    return n;
-  }();
+// What OMP_NUM_THREADS says, a number or a list of them by level; 0 where OpenMP ignores it too.
+int variable_threads() {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  if (text == nullptr) return 0;
+  while (*text == ' ') ++text;
+  std::int64_t n = 0;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), n);
+  if (error != std::errc() || n < 1 || (*end != '\0' && *end != ',' && *end != ' ')) return 0;
+  check(n <= kMostThreads, ErrorKind::usage, "OMP_NUM_THREADS: too many threads: got ", n,
+        ", expected 1 to ", kMostThreads, "; unset it, or give --threads");
+  return static_cast<int>(n);
+}
+
+int& granted_threads() {
+  static int threads = 0;  // none granted yet
   return threads;
 }
 
 }  // namespace
-
-int affinity_cpus() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
-}
 
 int available_threads() {
   const int cpus = affinity_cpus(), quota = cgroup_quota();
   return quota > 0 ? std::min(cpus, quota) : cpus;
 }
 
-int num_threads() { return chosen_threads(); }
-
-void set_num_threads(int n) {
-  chosen_threads() = n;
-  omp_set_num_threads(n);
+int num_threads() {
+  if (granted_threads() == 0) {
+    const int chosen = variable_threads();
+    set_num_threads(chosen > 0 ? chosen : available_threads());
+  }
+  return granted_threads();
 }
+
+void set_num_threads(int n) { granted_threads() = start_team(n); }
 
 namespace detail {
 

@@ -8,11 +8,11 @@
 namespace duet {
 
 // What this process may use: the smaller of its CPU affinity and its cgroup quota (never the host's
-// core count), or what set_num_threads() or OMP_NUM_THREADS chose.
-int num_threads();
-void set_num_threads(int n);  // Requires n >= 1.
+// core count), or what set_num_threads() or OMP_NUM_THREADS asked for: as many of those as OpenMP
+int num_threads();            // grants. Throws as start_team() of openmp.h, which says more.
+void set_num_threads(int n);  // The same. Requires n >= 1.
 int available_threads();      // min(affinity, cgroup quota), whatever was chosen
-int affinity_cpus();          // CPUs this process may run on
+int affinity_cpus();          // CPUs this process may run on, wherever its main thread is bound
 
 namespace detail {
 void run_parallel(std::int64_t chunks, void (*body)(void*, std::int64_t), void* context);
