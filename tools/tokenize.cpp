@@ -1,11 +1,10 @@
 // duet tokenize: standard input to token ids as one JSON array, or ids back to bytes.
-#include <nlohmann/json.hpp>
-
 #include "runtime/error.h"
 #include "runtime/printable.h"
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"
+#include "train/json_text.h"
 #include "train/text.h"
 #include "train/tokenizer.h"
 
@@ -13,7 +12,7 @@ namespace duet {
 namespace {
 
 std::vector<std::int32_t> parse_ids(const std::string& text, std::int64_t vocab_size) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = try_json(text).value_or(nullptr);
   check(json.is_array(), ErrorKind::file, "standard input: got ", in_quotes(text.substr(0, 40)),
         ", expected one JSON array of ids, such as [72, 105]");
   std::vector<std::int32_t> ids;

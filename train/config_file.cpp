@@ -1,13 +1,12 @@
 #include "train/config_file.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 
 #include "runtime/error.h"
 #include "runtime/file_system.h"
 #include "train/command_line.h"
 #include "train/text.h"
+#include "train/toml.h"
 
 namespace duet {
 namespace {
@@ -58,37 +57,18 @@ std::string read_toml(const std::string& path) {
   return fits ? head : file_system().read_file(path, kConfigFileLimit);
 }
 
-// A file needs two levels of brackets and no dots outside its numbers. The parser would follow
-// thousands of levels down the stack, so they are counted before it runs.
-void check_nesting(std::string_view text, const std::string& path) {
-  constexpr int kDeepest = 16, kMostDots = 400;
-  int depth = 0, dots = 0;
-  std::int64_t line = 1;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '\n') {
-      ++line;
-    } else if (c == '#') {
-      i = std::min(text.find('\n', i), text.size()) - 1;
-    } else if (c == '"' || c == '\'') {
-      // Skips the string, '''...''' and """...""" included; a quote after a backslash is text.
-      const std::string_view fence =
-          text.substr(i, 3) == std::string(3, c) ? text.substr(i, 3) : text.substr(i, 1);
-      for (i += fence.size(); i < text.size() && text.substr(i, fence.size()) != fence; ++i) {
-        if (c == '"' && text[i] == '\\') ++i;
-        if (i < text.size() && text[i] == '\n') {
-          ++line;
-          if (fence.size() == 1) break;  // not closed on its line: the parser will say so
-        }
-      }
-      if (i < text.size() && text[i] == c) i += fence.size() - 1;
-    } else {
-      if (c == '[' || c == '{') ++depth;
-      if (c == ']' || c == '}') --depth;
-      if (c == '.') ++dots;
-    }
-    check(depth <= kDeepest && dots <= kMostDots, ErrorKind::file, printable(path), ":", line,
-          ": nested too deeply: a configuration is flat: key = value");
+constexpr const char* kFlat = ": nested too deeply: a configuration is flat: key = value";
+
+// Dotted keys are the only nesting that the parser does not bound by itself: a.b.c = 1 makes a
+// table in a table, and what takes such a tree down walks the stack. A key ends on its line, so the
+// dots of a line bound what it can add, whatever else they stand for.
+void check_dots(std::string_view text, const std::string& path) {
+  constexpr std::ptrdiff_t kMostDots = 100;
+  for (std::int64_t line = 1; !text.empty(); ++line) {
+    const std::string_view one = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(one.size() + 1, text.size()));
+    check(std::count(one.begin(), one.end(), '.') <= kMostDots, ErrorKind::file, printable(path),
+          ":", line, kFlat);
   }
 }
 
@@ -124,10 +104,16 @@ RawValue raw_value(const toml::node& node) {
 }
 
 toml::table parse_toml(std::string_view text, const std::string& path) {
-  check_nesting(text, path);
+  check_dots(text, path);
   try {
     return toml::parse(text, path);
+  } catch (const TomlFault&) {
+    throw Error(ErrorKind::file,
+                concat(printable(path), ": not TOML that the parser takes: write it more simply, ",
+                       "one key = value a line"));
   } catch (const toml::parse_error& error) {
+    check(error.description().find("nested value depth") == std::string_view::npos, ErrorKind::file,
+          printable(path), ":", error.source().begin.line, kFlat);
     const auto magic = describe_magic(text.substr(0, 512));
     check(!magic, ErrorKind::file, printable(path), ": not a configuration: got ",
           magic ? magic->what : "", ", expected TOML; ", magic ? magic->advice : "");
@@ -225,7 +211,6 @@ std::vector<Setting> read_config_file(const std::string& path) {
 }
 
 ExperimentFile parse_experiment(std::string_view text, const std::string& path) {
-  constexpr std::size_t kMostRuns = 10'000;
   const toml::table table = parse_toml(text, path);
   ExperimentFile out;
   out.common = settings_of(table, path, {"arm", "seeds"});

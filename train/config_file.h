@@ -17,6 +17,7 @@
 namespace duet {
 
 inline constexpr std::int64_t kConfigFileLimit = std::int64_t{1} << 20;
+inline constexpr std::size_t kMostRuns = 10'000;  // of an experiment: arms x seeds
 
 // Throws Error(file) for a file that is missing, longer than kConfigFileLimit, or no TOML (with
 // line and column), Error(usage) for a table or a name that is no key.

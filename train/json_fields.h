@@ -1,17 +1,32 @@
 // Reading fields of a JSON file that a run wrote: each missing key, wrong type or value out of
-// range is an Error(file) that names file, key, what was expected and what was found.
+// range is an Error(file) that names file, key, what was expected and what was found. No integer is
+// read without an upper bound, so that sums of a few of them fit.
 #pragma once
 
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
-#include <type_traits>
 
 #include "runtime/error.h"
 #include "runtime/printable.h"
+#include "train/json_text.h"
 
 namespace duet {
+
+// Above what any run counts, and exact in every reader of JSON.
+inline constexpr std::int64_t kMostCount = std::int64_t{1} << 53;
+inline constexpr std::int64_t kMostSteps = 4'294'967'295;  // the upper end of max_iters
+
+// The number at `key` of a line of a log, or nothing for what no run writes there.
+template <class Json>
+std::optional<std::int64_t> count_at(const Json& line, const char* key) {
+  const auto found = line.is_object() ? line.find(key) : line.end();
+  if (found == line.end() || !found->is_number_unsigned()) return std::nullopt;
+  const auto value = found->template get<std::uint64_t>();
+  if (value > static_cast<std::uint64_t>(kMostCount)) return std::nullopt;
+  return static_cast<std::int64_t>(value);
+}
 
 class JsonFields {
  public:
@@ -30,8 +45,7 @@ class JsonFields {
   bool has(const char* key) const { return object_.contains(key); }
   JsonFields object(const char* key) const { return {at(key), path_, prefix_ + key + "."}; }
 
-  std::int64_t integer(const char* key, std::int64_t low,
-                       std::int64_t high = std::numeric_limits<std::int64_t>::max()) const {
+  std::int64_t integer(const char* key, std::int64_t low, std::int64_t high = kMostCount) const {
     const nlohmann::json& value = at(key);
     const bool fits = value.is_number_integer() &&
                       (!value.is_number_unsigned() ||
@@ -41,11 +55,12 @@ class JsonFields {
     }
     return value.get<std::int64_t>();
   }
-  std::uint64_t unsigned_integer(const char* key) const {
+  std::uint64_t seed(const char* key) const {  // any of 64 bits; nothing is computed from it
     const nlohmann::json& value = at(key);
     if (!value.is_number_unsigned()) fail(key, value, "an integer of 0 or more");
     return value.get<std::uint64_t>();
   }
+  std::uint64_t bytes(const char* key) const { return static_cast<std::uint64_t>(integer(key, 0)); }
   // In [low, high); the bounds themselves are given by the caller.
   double number(const char* key, double low = std::numeric_limits<double>::lowest(),
                 double high = std::numeric_limits<double>::infinity()) const {
@@ -75,14 +90,5 @@ class JsonFields {
   const nlohmann::json& object_;
   std::string path_, prefix_;
 };
-
-// Throws Error(file) naming path and place when `text` is not JSON.
-inline nlohmann::json parse_json(const std::string& text, const std::string& path) {
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    throw Error(ErrorKind::file, concat(path, ": not JSON: ", printable(e.what(), 200)));
-  }
-}
 
 }  // namespace duet

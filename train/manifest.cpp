@@ -52,13 +52,13 @@ Manifest read_manifest(const std::string& directory) {
         printable(fields.text("xxh3")), ", found ", hash, "; the file was changed");
   Manifest manifest;
   manifest.run_id = fields.text("run_id");
-  manifest.step = fields.integer("step", 0);
+  manifest.step = fields.integer("step", 0, kMostSteps);
   const JsonFields files = fields.object("files");
   for (const auto& [name, value] : fields.at("files").items()) {
     check(!name.empty() && name.find('/') == std::string::npos && name[0] != '.', ErrorKind::file,
           path, ": \"", printable(name), "\" is not the name of a file in the checkpoint");
     const JsonFields file = files.object(name.c_str());
-    manifest.files[name] = {file.unsigned_integer("bytes"), file.text("xxh3")};
+    manifest.files[name] = {file.bytes("bytes"), file.text("xxh3")};
   }
   return manifest;
 }

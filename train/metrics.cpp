@@ -1,9 +1,8 @@
 #include "train/metrics.h"
 
-#include <nlohmann/json.hpp>
-
 #include "runtime/error.h"
 #include "runtime/file_system.h"
+#include "train/json_fields.h"
 
 namespace duet {
 
@@ -49,13 +48,12 @@ void Metrics::repair(std::int64_t last_step) {
     if (end == std::string::npos) break;  // torn
     const std::string line = text.substr(begin, end - begin);
     begin = end + 1;
-    auto json = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
-    const std::int64_t step = json["step"];
-    if (step > last_step) continue;
-    if (json.contains("time") && json["time"].is_number()) time_before_ = json["time"];
+    auto json = try_json<nlohmann::ordered_json>(line);
+    const auto step = json ? count_at(*json, "step") : std::nullopt;
+    if (!step || *step > last_step) continue;
+    if (json->contains("time") && (*json)["time"].is_number()) time_before_ = (*json)["time"];
     last_begin_ = static_cast<std::int64_t>(kept.size());
-    last_ = std::make_unique<Line>(Line{step, std::move(json)});
+    last_ = std::make_unique<Line>(Line{*step, std::move(*json)});
     kept += line + "\n";
   }
   if (kept != text) file_system().replace_file(path_, kept);

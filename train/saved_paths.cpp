@@ -1,10 +1,9 @@
 #include "train/saved_paths.h"
 
-#include <nlohmann/json.hpp>
-
 #include "runtime/error.h"
 #include "runtime/file_system.h"
 #include "train/command_line.h"
+#include "train/json_text.h"
 
 namespace duet {
 namespace {
@@ -14,10 +13,9 @@ std::string saved_directory(const std::string& out_dir) {
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 20;
   const std::string path = out_dir + "/env.json";
   if (!file_system().exists(path)) return "";
-  const auto tree = nlohmann::json::parse(file_system().read_file(path, kMostBytes), nullptr,
-                                          /*allow_exceptions=*/false);
-  if (!tree.is_object() || !tree.contains("directory")) return "";
-  const auto& directory = tree["directory"];
+  const auto tree = try_json(file_system().read_file(path, kMostBytes));
+  if (!tree || !tree->is_object() || !tree->contains("directory")) return "";
+  const auto& directory = (*tree)["directory"];
   return directory.is_string() ? directory.get<std::string>() : "";
 }
 

@@ -4,11 +4,11 @@
 #include "train/tokenizer.h"
 
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "runtime/error.h"
 #include "runtime/file_system.h"
 #include "runtime/hash.h"
+#include "train/json_text.h"
 #include "train/mqar.h"
 
 namespace duet {
@@ -96,12 +96,12 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() { return std::make_unique<ByteT
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& path) {
   nlohmann::json tree;
   try {
-    tree = nlohmann::json::parse(json);
-  } catch (const nlohmann::json::exception& e) {
+    tree = parse_json(json, path + ": not a tokenizer.json");
+  } catch (const Error&) {
     const auto magic = describe_magic(json.substr(0, 512));
     check(!magic, ErrorKind::file, path, ": expected a tokenizer.json, found ",
           magic ? magic->what : "", "; ", magic ? magic->advice : "");
-    throw Error(ErrorKind::file, concat(path, ": not a tokenizer.json: ", e.what()));
+    throw;
   }
   const auto model = tree.is_object() ? tree.find("model") : tree.end();
   check(model != tree.end() && model->is_object(), ErrorKind::file, path,

@@ -85,7 +85,7 @@ Json to_tree(const FileIdentity& file) {
 }
 
 FileIdentity parse_identity(const JsonFields& fields) {
-  return {fields.text("path"), fields.unsigned_integer("bytes"), fields.text("xxh3")};
+  return {fields.text("path"), fields.bytes("bytes"), fields.text("xxh3")};
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ TrainState parse_state(const std::string& json, const std::string& path) {
         " is newer than this program's ", kFormatVersion, "; use a newer duet");
   TrainState s;
   s.run_id = fields.text("run_id");
-  s.step = fields.integer("step", 0);
+  s.step = fields.integer("step", 0, kMostSteps);
   s.tokens = fields.integer("tokens", 0);
   s.skipped_steps = fields.integer("skipped_steps", 0, s.step);
   s.skipped_in_row = fields.integer("skipped_in_row", 0, s.skipped_steps);
@@ -143,8 +143,8 @@ TrainState parse_state(const std::string& json, const std::string& path) {
   const JsonFields loader = fields.object("loader");
   s.samples = loader.integer("samples", s.step);
   s.windows_per_epoch = loader.integer("windows_per_epoch", 1);
-  s.seed = fields.unsigned_integer("seed");
-  s.threads = fields.integer("threads", 0);
+  s.seed = fields.seed("seed");
+  s.threads = fields.integer("threads", 0, std::numeric_limits<std::int32_t>::max());
   if (fields.has("device")) s.device = fields.text("device");  // older ones were of the cpu
   s.dtype = fields.text("dtype");
   const JsonFields optimizer = fields.object("optimizer");

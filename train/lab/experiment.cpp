@@ -100,14 +100,6 @@ std::vector<FileIdentity> identities(const std::vector<ExperimentRun>& runs) {
 
 }  // namespace
 
-std::string run_name(const ExperimentArm& arm, std::int64_t seed) {
-  return concat(arm.name, "-seed", seed);
-}
-
-std::string run_directory(const ExperimentRecord& record, std::size_t arm, std::int64_t seed) {
-  return concat(record.directory, "/runs/", run_name(record.arms[arm], seed));
-}
-
 Experiment plan_experiment(const std::string& file, const std::vector<Setting>& flags) {
   const ExperimentFile plan = read_experiment_file(file);
   for (const Setting& flag : flags) {

@@ -28,6 +28,14 @@ std::vector<std::string> texts(const JsonFields& fields, const char* key) {
 
 }  // namespace
 
+std::string run_name(const ExperimentArm& arm, std::int64_t seed) {
+  return concat(arm.name, "-seed", seed);
+}
+
+std::string run_directory(const ExperimentRecord& record, std::size_t arm, std::int64_t seed) {
+  return concat(record.directory, "/runs/", run_name(record.arms[arm], seed));
+}
+
 void write_record(const ExperimentRecord& record) {
   Json tree;
   tree["format"] = "duet-experiment";
@@ -66,22 +74,27 @@ ExperimentRecord read_record(const std::string& directory) {
   out.common = fields.text("common");
   out.unpaired_keys = texts(fields, "unpaired_keys");
   for (const nlohmann::json& seed : list_at(fields, "seeds")) {
-    if (!seed.is_number_unsigned()) fields.fail("seeds", seed, "a list of integers of 0 or more");
+    if (!seed.is_number_unsigned() || seed.get<std::int64_t>() < 0) {
+      fields.fail("seeds", seed, "a list of integers from 0 to 2^63-1");
+    }
     out.seeds.push_back(seed.get<std::int64_t>());
   }
   for (const nlohmann::json& item : list_at(fields, "arms")) {
     const JsonFields arm(item, printable(path, 4096), "arms.");
     const std::string name = arm.text("name");
     if (name.find('/') != std::string::npos) arm.fail("name", item["name"], "a file name");
-    out.arms.push_back(
-        {name, arm.text("changes"), arm.integer("parameters", 0), arm.integer("max_iters", 0)});
+    out.arms.push_back({name, arm.text("changes"), arm.integer("parameters", 0),
+                        arm.integer("max_iters", 0, kMostSteps)});
   }
   for (const nlohmann::json& item : list_at(fields, "files")) {
     const JsonFields file(item, printable(path, 4096), "files.");
-    out.files.push_back({file.text("path"), file.unsigned_integer("bytes"), file.text("xxh3")});
+    out.files.push_back({file.text("path"), file.bytes("bytes"), file.text("xxh3")});
   }
   check(!out.arms.empty() && !out.seeds.empty(), ErrorKind::file, printable(path, 4096),
         ": no arms or no seeds; the file is damaged");
+  check(out.arms.size() <= kMostRuns / out.seeds.size(), ErrorKind::file, printable(path, 4096),
+        ": too many runs: got ", out.arms.size(), " arms x ", out.seeds.size(),
+        " seeds, expected at most ", kMostRuns, "; the file is damaged");
   return out;
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "runtime/file_system.h"
+#include "train/json_fields.h"
 
 namespace duet {
 namespace {
@@ -19,14 +19,12 @@ std::optional<double> number(const Json& line, const char* key) {
 }
 
 std::optional<RunPoint> point_of(const Json& line) {
-  for (const char* key : {"step", "tokens"}) {
-    if (!line.is_object() || !line.contains(key) || !line[key].is_number_integer()) {
-      return std::nullopt;
-    }
-  }
+  const auto step = count_at(line, "step");
+  const auto tokens = count_at(line, "tokens");
+  if (!step || !tokens) return std::nullopt;
   RunPoint point;
-  point.step = line["step"];
-  point.tokens = line["tokens"];
+  point.step = *step;
+  point.tokens = *tokens;
   point.time = number(line, "time").value_or(0);
   point.train_loss = number(line, "train/loss");
   for (const char* key : {"val/loss", "val/bpb", "val/accuracy"}) {
@@ -38,9 +36,9 @@ std::optional<RunPoint> point_of(const Json& line) {
 }  // namespace
 
 const RunPoint* RunLog::evaluation(std::int64_t step) const {
-  const auto at = std::find_if(points.begin(), points.end(),
-                               [&](const RunPoint& p) { return p.step == step && !p.val.empty(); });
-  return at == points.end() ? nullptr : &*at;
+  const auto at = std::lower_bound(points.begin(), points.end(), step,
+                                   [](const RunPoint& p, std::int64_t s) { return p.step < s; });
+  return at == points.end() || at->step != step || at->val.empty() ? nullptr : &*at;
 }
 
 RunLog read_run_log(const std::string& run_directory) {
@@ -51,10 +49,10 @@ RunLog read_run_log(const std::string& run_directory) {
   std::istringstream text(file_system().read_file(path, kLimit));
   std::int64_t logged_step = 0, logged_tokens = 0;  // at the last line with a rate
   for (std::string line; std::getline(text, line);) {
-    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    std::optional<RunPoint> point = point_of(json);
+    const std::optional<Json> json = try_json(line);
+    std::optional<RunPoint> point = json ? point_of(*json) : std::nullopt;
     if (!point || (!log.points.empty() && point->step <= log.last_step())) continue;
-    const std::optional<double> rate = number(json, "train/tok_per_sec");
+    const std::optional<double> rate = number(*json, "train/tok_per_sec");
     if (rate && *rate > 0 && point->step > logged_step) {
       const auto tokens = static_cast<double>(point->tokens - logged_tokens);
       point->seconds_per_step = tokens / *rate / static_cast<double>(point->step - logged_step);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "runtime/file_system.h"
 #include "runtime/printable.h"
+#include "train/json_fields.h"
 
 namespace duet {
 namespace {
@@ -80,15 +80,13 @@ std::string machine(const std::string& run_directory) {
   const std::string path = run_directory + "/env.json";
   if (!file_system().exists(path)) return "";
   constexpr std::int64_t kLimit = 1 << 20;
-  const auto env = nlohmann::json::parse(file_system().read_file(path, kLimit), nullptr, false);
+  const nlohmann::json env = try_json(file_system().read_file(path, kLimit)).value_or(nullptr);
   const auto word = [&](const char* key) {
     const bool text = env.is_object() && env.contains(key) && env[key].is_string();
     return text ? printable(env[key].get<std::string>()) : std::string("?");
   };
-  const bool threads =
-      env.is_object() && env.contains("threads") && env["threads"].is_number_integer();
-  return concat(word("cpu"), ", ", threads ? env["threads"].get<std::int64_t>() : 0,
-                " threads, duet ", word("version"), ", ", word("compiler"));
+  return concat(word("cpu"), ", ", count_at(env, "threads").value_or(0), " threads, duet ",
+                word("version"), ", ", word("compiler"));
 }
 
 class Summarizer {
