@@ -5,6 +5,7 @@
 #include "autograd/gradient_sum.h"
 #include "autograd/node.h"
 #include "runtime/memory_ops.h"
+#include "runtime/stop.h"
 
 namespace duet {
 namespace {
@@ -97,6 +98,7 @@ class Walk {
   // Youngest node first: every consumer of a node is younger, so its gradient is complete.
   void run() {
     while (!pending_.empty()) {
+      check_stop();
       Pending p = std::move(pending_.begin()->second);
       pending_.erase(pending_.begin());
       const MemoryScope scope(p.node->scope);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "autograd/recompute.h"
+#include "runtime/stop.h"
 
 namespace duet {
 namespace {
@@ -53,6 +54,7 @@ TransformerBlock::TransformerBlock(const ModelConfig& config, std::int64_t index
 
 Residual TransformerBlock::attn_branch(Residual in, const Tensor& rotation,
                                        const ForwardContext& context) const {
+  check_stop();
   const auto [x, h] = normed("attn_norm", attn_norm, in);
   const MemoryScope scope("attn");
   AttentionCapture* const capture =
@@ -62,6 +64,7 @@ Residual TransformerBlock::attn_branch(Residual in, const Tensor& rotation,
 }
 
 Residual TransformerBlock::mlp_branch(Residual in, const ForwardContext& context) const {
+  check_stop();
   const auto [x, h] = normed("mlp_norm", mlp_norm, in);
   const MemoryScope scope("mlp");
   return {x, model_dropout(mlp(h), dropout, layer, kUseDropoutMlp, context)};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/memory_ops.h"
+#include "runtime/stop.h"
 
 namespace duet {
 namespace {
@@ -69,6 +70,7 @@ void Transformer::initialize(std::uint64_t seed) {
   const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(config_.n_layer));
   const bool affine = config_.coupling == CouplingKind::affine;
   for (NamedTensor& t : named_tensors(*this)) {
+    check_stop();
     const std::string_view name = t.name;
     if (name.ends_with("norm.weight")) {
       fill(t.value, 1);

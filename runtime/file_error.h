@@ -9,6 +9,12 @@
 
 namespace duet {
 
+// The disk or a quota is full: removing something may help.
+class NoRoomError : public Error {
+ public:
+  using Error::Error;
+};
+
 // Throws Error(kind, "<path>: cannot <action>: got <system's text> (errno N), expected <expected>;
 // <what to do about that errno>").
 [[noreturn]] void throw_file_error(ErrorKind kind, const std::string& path, std::string_view action,

@@ -52,9 +52,11 @@ std::string_view advice(int error) {
 
 void throw_file_error(ErrorKind kind, const std::string& path, std::string_view action, int error,
                       std::string_view expected) {
-  throw Error(kind, concat(printable(path, 400), ": cannot ", action, ": got ",
-                           std::generic_category().message(error), " (errno ", error,
-                           "), expected ", expected, "; ", advice(error)));
+  const std::string text = concat(printable(path, 400), ": cannot ", action, ": got ",
+                                  std::generic_category().message(error), " (errno ", error,
+                                  "), expected ", expected, "; ", advice(error));
+  if (error == ENOSPC || error == EDQUOT) throw NoRoomError(kind, text);
+  throw Error(kind, text);
 }
 
 FileHandle::FileHandle(FileHandle&& other) noexcept

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "runtime/file_system.h"
+#include "runtime/stop.h"
 
 namespace duet {
 
@@ -45,6 +46,7 @@ std::string hash_file(const std::string& path) {
   std::vector<char> buffer(static_cast<std::size_t>(std::min(kPiece, file.size())));
   Hasher hasher;
   for (std::int64_t offset = 0; offset < file.size(); offset += kPiece) {
+    check_stop();
     const std::int64_t bytes = std::min(kPiece, file.size() - offset);
     file.read(offset, buffer.data(), bytes);
     hasher.update(buffer.data(), static_cast<std::size_t>(bytes));

@@ -9,7 +9,7 @@ namespace duet {
 
 inline constexpr const char* kExitCodes =
     "exit codes: 0 ok, 1 failure, 2 usage or bad input file, 3 out of memory,\n"
-    "4 non-finite stop, 130 and 143 after a clean save on SIGINT and SIGTERM\n";
+    "4 non-finite stop, 128 + the signal after a clean save (130 for SIGINT)\n";
 
 using Arguments = std::vector<std::string>;
 

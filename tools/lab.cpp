@@ -23,8 +23,8 @@ namespace {
 
 void print_end(const LabSummary& summary) {
   const std::string directory = printable(summary.record.directory, 4096);
-  write_out(fmt::format("\n{}\nreport     {}/report.md\n           {}/report.html\n",
-                        report_table(summary), directory, directory));
+  write_progress(fmt::format("\n{}\nreport     {}/report.md\n           {}/report.html\n",
+                             report_table(summary), directory, directory));
 }
 
 template <class T>
@@ -76,13 +76,14 @@ int compare(const Arguments& arguments) {
   for (const ExperimentRun& run : experiment.runs) {
     file_system().replace_file(run.config_path, run.config);
   }
-  write_out(fmt::format("{} x {} = {} in {}\n", number(experiment.record.arms, "arm"),
-                        number(experiment.record.seeds, "seed"), number(experiment.runs, "run"),
-                        printable(directory, 4096)));
-  const LabOutcome outcome = run_experiment(experiment, jobs, install_stop_signals());
+  write_progress(fmt::format("{} x {} = {} in {}\n", number(experiment.record.arms, "arm"),
+                             number(experiment.record.seeds, "seed"),
+                             number(experiment.runs, "run"), printable(directory, 4096)));
+  install_stop_signals();
+  const LabOutcome outcome = run_experiment(experiment, jobs);
   print_end(write_reports(experiment.record));
   if (outcome.signal != 0) {
-    write_out("go on      " + advised(again) + "\n");
+    write_progress("go on      " + advised(again) + "\n");
     return 128 + outcome.signal;
   }
   return outcome.code;

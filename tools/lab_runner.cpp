@@ -14,6 +14,7 @@
 #include "runtime/cpu/parallel.h"
 #include "runtime/file_system.h"
 #include "runtime/printable.h"
+#include "runtime/stop.h"
 #include "tools/child_process.h"
 #include "tools/output.h"
 #include "train/checkpoint_files.h"
@@ -43,17 +44,16 @@ std::string last_error(const std::string& log) {
 
 class Runner {
  public:
-  Runner(const Experiment& experiment, std::int64_t jobs, const std::atomic<int>& stop_signal)
+  Runner(const Experiment& experiment, std::int64_t jobs)
       : experiment_(experiment),
         jobs_(jobs),
-        stop_signal_(stop_signal),
         console_(ConsoleOptions::standard_output()),
         seconds_per_step_(experiment.record.arms.size(), 0.0) {}
 
   LabOutcome operator()() {
     sort_out();
     while (!active_.empty() || !pending_.empty()) {
-      const int signal = stop_signal_.load();
+      const int signal = stop_requested();
       if (signal != 0 && outcome_.signal == 0) stop(signal);
       reap();
       while (outcome_.signal == 0 && !pending_.empty() &&
@@ -85,14 +85,14 @@ class Runner {
   }
 
   void print(const std::string& line) {
-    write_out((drawn_ ? "\r\x1b[2K" : "") + line + "\n");
+    write_progress((drawn_ ? "\r\x1b[2K" : "") + line + "\n");
     drawn_ = false;
   }
   void draw(std::string line) {
     if (!console_.live) return;
     const int columns = console_.columns ? console_.columns() : 80;
     line = line.substr(0, static_cast<std::size_t>(std::max(columns - 1, 1)));
-    write_out("\r\x1b[2K" + line);
+    write_progress("\r\x1b[2K" + line);
     drawn_ = true;
   }
 
@@ -231,7 +231,6 @@ class Runner {
 
   const Experiment& experiment_;
   std::int64_t jobs_;
-  const std::atomic<int>& stop_signal_;
   ConsoleOptions console_;
   std::vector<double> seconds_per_step_;  // per arm, evaluations included; 0: not known yet
   std::deque<const ExperimentRun*> pending_;
@@ -251,9 +250,8 @@ bool is_finished(const ExperimentRun& run) {
          saved[0].step >= end;
 }
 
-LabOutcome run_experiment(const Experiment& experiment, std::int64_t jobs,
-                          const std::atomic<int>& stop_signal) {
-  return Runner(experiment, jobs, stop_signal)();
+LabOutcome run_experiment(const Experiment& experiment, std::int64_t jobs) {
+  return Runner(experiment, jobs)();
 }
 
 }  // namespace duet

@@ -2,7 +2,6 @@
 // other with it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "train/lab/experiment.h"
@@ -18,9 +17,8 @@ struct LabOutcome {
 bool is_finished(const ExperimentRun& run);
 
 // Runs what is not finished, `jobs` at once with the threads split among them, and writes the
-// reports after each. What is finished is left alone, what was interrupted goes on from its
-// checkpoint. Requires the experiment's lock.
-LabOutcome run_experiment(const Experiment& experiment, std::int64_t jobs,
-                          const std::atomic<int>& stop_signal);
+// reports after each, until a stop is requested. What is finished is left alone, what was
+// interrupted goes on from its checkpoint. Requires the experiment's lock.
+LabOutcome run_experiment(const Experiment& experiment, std::int64_t jobs);
 
 }  // namespace duet

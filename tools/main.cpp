@@ -13,6 +13,7 @@
 #include "runtime/error.h"
 #include "runtime/memory_advice.h"
 #include "runtime/printable.h"
+#include "runtime/stop.h"
 #include "tools/commands.h"
 #include "tools/examples.h"
 #include "tools/output.h"
@@ -119,6 +120,8 @@ int run(const Arguments& arguments) {
     return dispatch(arguments);
   } catch (const ReaderGone&) {
     return kOk;
+  } catch (const Stopped& stopped) {  // before there was anything to save
+    return 128 + stopped.signal;
   } catch (const Error& error) {
     write_error(concat("error: ", error.what(), "\n"));
     return exit_code(error.kind());

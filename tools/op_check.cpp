@@ -214,7 +214,7 @@ int run_op_check(const Arguments& arguments) {
   Bench speed;
   std::int64_t rows = 0, faulty = 0;
   for (const Request& op : ops) {
-    write_out(fmt::format("{:<30} ", op.op));
+    write_progress(fmt::format("{:<30} ", op.op));
     const auto began = Clock::now();
     std::string faults;
     for (const OpCase& row : op.rows) {
@@ -225,10 +225,10 @@ int run_op_check(const Arguments& arguments) {
     rows += std::ssize(op.rows);
     std::string speed_line;
     if (bench && faults.empty()) speed_line = speed.line(op.rows);
-    write_out(fmt::format("{:<6} {:>2} {:<4} {:>6.2f} s   {}{}\n{}",
-                          faults.empty() ? "ok" : "FAULTY", op.rows.size(),
-                          op.rows.size() == 1 ? "row" : "rows", seconds_since(began), speed_line,
-                          faults.empty() ? lacks(op.rows, speed_line.empty()) : "", faults));
+    write_progress(
+        fmt::format("{:<6} {:>2} {:<4} {:>6.2f} s   {}{}\n{}", faults.empty() ? "ok" : "FAULTY",
+                    op.rows.size(), op.rows.size() == 1 ? "row" : "rows", seconds_since(began),
+                    speed_line, faults.empty() ? lacks(op.rows, speed_line.empty()) : "", faults));
   }
   std::size_t checks = 0;
   std::string skipped;
@@ -250,7 +250,7 @@ int run_op_check(const Arguments& arguments) {
         "golden: skipped: PyTorch's values (tests/golden/ops.safetensors of the source) are not "
         "here\n";
   }
-  write_out(end);
+  write_progress(end);
   return faulty == 0 ? 0 : 1;
 }
 

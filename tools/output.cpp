@@ -26,6 +26,14 @@ void write_out(std::string_view text) {
   check(error == 0, ErrorKind::io, "standard output: cannot write: ", std::strerror(error));
 }
 
+void write_progress(std::string_view text) {
+  static bool lost = false;
+  const int error = write_stream(STDOUT_FILENO, text);
+  if (error == 0 || lost) return;
+  lost = true;
+  note(concat("standard output: cannot write: ", std::strerror(error), "; the work goes on"));
+}
+
 void write_error(std::string_view text) { static_cast<void>(write_stream(STDERR_FILENO, text)); }
 
 void note(const std::string& text) {

@@ -17,6 +17,9 @@ void reserve_standard_descriptors();
 
 // Everything, at once. Throws ReaderGone, or Error(io) when the system refuses.
 void write_out(std::string_view text);
+// What a command says while it works, where its result is files or an exit code: a standard output
+// that cannot be written is told once on standard error, and the work goes on.
+void write_progress(std::string_view text);
 // To standard error; failures are ignored, there is nowhere left to tell.
 void write_error(std::string_view text);
 // "note: " and the text on a line of standard error; nothing for "".

@@ -109,15 +109,15 @@ int run_profile(const Arguments& arguments) {
   }
   tell();
   const Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
+  if (!json_path.empty()) write_file(json_path, profile_json(profile) + "\n");
+  if (!html_path.empty()) write_file(html_path, profile_html(profile));
+  if (!trace_path.empty()) write_file(trace_path, profile_trace(profile));
   write_out(profile_text(profile, static_cast<int>(depth)));
   if (limit && profile.peak_bytes > *limit) {
     write_out(concat("does not fit: ", profile.peak_bytes - *limit,
                      " bytes above memory_limit; --fit ", run.memory_limit,
                      " instead finds a batch that does\n"));
   }
-  if (!json_path.empty()) write_file(json_path, profile_json(profile) + "\n");
-  if (!html_path.empty()) write_file(html_path, profile_html(profile));
-  if (!trace_path.empty()) write_file(trace_path, profile_trace(profile));
   return 0;
 }
 

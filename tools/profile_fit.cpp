@@ -14,7 +14,7 @@ int profile_fit(const RunConfig& run, const std::string& limit_text, const std::
         kBytesForm);
   const FitResult result = fit(run, *limit);
   if (!json_path.empty()) write_file(json_path, fit_json(result));
-  write_out(fit_text(result));
+  write_progress(fit_text(result));
   check(result.fastest.has_value(), ErrorKind::memory, "profile: nothing fits in ",
         format_bytes(*limit), ": ", fit_advice(result));
   return 0;

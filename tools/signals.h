@@ -1,13 +1,10 @@
-// SIGINT and SIGTERM (and SIGUSR1, which batch systems send ahead of a kill): the first asks for a
-// clean stop, the second ends the process at once.
+// What the signals mean to a command that saves its work. SIGINT, SIGTERM, SIGUSR1, SIGUSR2,
+// SIGXCPU and SIGPWR ask for a clean stop (runtime/stop.h); a second SIGINT or SIGTERM, or SIGQUIT,
+// ends the process at once. SIGHUP and SIGALRM are ignored: a run goes on without its terminal.
 #pragma once
-
-#include <atomic>
 
 namespace duet {
 
-// Installs the handlers, and ignores SIGHUP: a run goes on without its terminal. The value becomes
-// the number of the first signal, with SIGUSR1 counted as SIGTERM.
-const std::atomic<int>& install_stop_signals();
+void install_stop_signals();
 
 }  // namespace duet

@@ -21,6 +21,7 @@ namespace duet {
 namespace {
 
 int train_resolved(ResolvedConfig& config, const Arguments& arguments) {
+  install_stop_signals();
   RunConfig& run = config.run;
   check(!run.data.empty() || run.task == TaskKind::mqar, ErrorKind::usage,
         "data: no training text is named; give --data FILE");
@@ -37,7 +38,6 @@ int train_resolved(ResolvedConfig& config, const Arguments& arguments) {
   command_line.insert(command_line.end(), arguments.begin(), arguments.end());
   TrainContext context;
   context.reporter = &reporters;
-  context.stop_signal = &install_stop_signals();
   context.run_files = {{"config.toml", config_toml(config)},
                        {"env.json", env_json(command_line, choice)}};
   const TrainResult result = train(run, context);

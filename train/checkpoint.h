@@ -16,6 +16,8 @@
 
 namespace duet {
 
+struct CheckpointCandidate;  // train/checkpoint_files.h
+
 // Writes checkpoints into one directory, atomically, and prunes those of its own run.
 class CheckpointWriter {
  public:
@@ -24,18 +26,23 @@ class CheckpointWriter {
                    Reporter& reporter);
 
   // Writes one checkpoint, then prunes: of this run's, the newest max(keep, 2) by step stay, and
-  // the one of best_step. Returns its directory. On failure the temporary directory is removed, the
-  // other checkpoints are untouched, and the error says what was being written.
+  // the one of best_step. Where there is no room, those that would go afterwards go first. Returns
+  // its directory. On failure the temporary directory is removed, the other checkpoints are
+  // untouched but for that, and the error says what was being written.
   std::string save(const TrainState& state, AdamW& optimizer);
-  // Throws Error(io), naming bytes needed and free, when a checkpoint would not fit on the disk.
-  void check_space(const AdamW& optimizer) const;
+  // Throws NoRoomError, naming bytes needed and free, when what a run of `saves` saves will hold at
+  // once (those kept, the best, and the one being written) does not fit on the disk.
+  void check_space(const AdamW& optimizer, std::int64_t saves) const;
   // Checkpoints that neither count as kept ones nor are removed: those that a resume rejected.
   void ignore(std::vector<std::string> names) { ignored_ = std::move(names); }
   // Removes what a killed run left behind (.tmp-*, .trash-*). Requires the run's lock.
   void remove_leftovers();
 
  private:
-  void prune(const TrainState& state);
+  std::string write(const TrainState& state, AdamW& optimizer);
+  std::vector<CheckpointCandidate> own_checkpoints() const;  // complete ones, newest first
+  // Removes all but the newest `kept` and the best one; how many went.
+  std::int64_t prune(const TrainState& state, std::int64_t kept);
 
   std::string directory_, run_id_;
   std::vector<std::string> ignored_;

@@ -6,6 +6,7 @@
 #include "runtime/file_system.h"
 #include "runtime/memory_ops.h"
 #include "runtime/safetensors.h"
+#include "runtime/stop.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_files.h"
 #include "train/foreign_weights.h"
@@ -117,6 +118,7 @@ void load_tensors(const SafetensorsFile& file,
   }
   throw_differences(file.path(), lines);
   for (const auto& [name, value] : wanted) {
+    check_stop();
     Tensor target = value;
     file.read_into(name, target);
   }

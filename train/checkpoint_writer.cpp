@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/file_error.h"
 #include "runtime/file_system.h"
 #include "runtime/hash.h"
 #include "runtime/safetensors.h"
@@ -54,24 +55,46 @@ CheckpointWriter::CheckpointWriter(std::string directory, std::string run_id, st
   file_system().make_directories(directory_);
 }
 
-void CheckpointWriter::check_space(const AdamW& optimizer) const {
-  std::int64_t needed = 1 << 16;  // the two JSON files and the headers
+void CheckpointWriter::check_space(const AdamW& optimizer, std::int64_t saves) const {
+  std::int64_t one = 1 << 16;  // the two JSON files and the headers
   for (const NamedTensor& t : optimizer.tensors()) {
-    needed += 3 * static_cast<std::int64_t>(t.value.nbytes());
+    one += 3 * static_cast<std::int64_t>(t.value.nbytes());
   }
-  needed += needed / 10;
+  one += one / 10;
+  const auto held = std::ssize(own_checkpoints());
+  const std::int64_t most = std::max(keep_, kNeverFewer) + 2;  // the best, and a temporary one
+  const std::int64_t more = std::max<std::int64_t>(1, std::min(saves, most - held));
   const std::int64_t free = file_system().free_space(directory_);
-  check(free >= needed, ErrorKind::io, directory_, ": not enough room for a checkpoint: got ", free,
-        " bytes free, expected ", needed, "; free some, or choose another out_dir");
+  if (free / more >= one) return;
+  throw NoRoomError(
+      ErrorKind::io,
+      concat(directory_, ": not enough room for ",
+             more == 1 ? "a checkpoint" : concat(more, " checkpoints, the most at once"), ": got ",
+             free, " bytes free, expected ", more == 1 ? "" : concat(more, " x "), one,
+             "; free some, ", more > 1 && keep_ > kNeverFewer ? "lower keep, " : "",
+             "or choose another out_dir"));
 }
 
 std::string CheckpointWriter::save(const TrainState& state, AdamW& optimizer) {
-  FileSystem& files = file_system();
   const std::string bad = first_non_finite(optimizer.tensors());
   check(bad.empty(), ErrorKind::non_finite, "checkpoint: ", bad,
         " holds NaN or infinity after step ", state.step, "; it was not saved");
-  check_space(optimizer);
+  std::string saved;
+  try {
+    saved = write(state, optimizer);
+  } catch (const NoRoomError&) {
+    if (prune(state, keep_ - 1) == 0) throw;
+    saved = write(state, optimizer);
+  }
+  file_system().sync_directory(directory_);
+  reporter_.on_checkpoint(state.step, saved);
+  prune(state, keep_);
+  return saved;
+}
 
+std::string CheckpointWriter::write(const TrainState& state, AdamW& optimizer) {
+  check_space(optimizer, /*saves=*/1);
+  FileSystem& files = file_system();
   std::string name = checkpoint_name(state.step);
   for (int again = 2; files.type(directory_ + "/" + name) != FileType::missing; ++again) {
     name = concat(checkpoint_name(state.step), "-", again);
@@ -82,6 +105,7 @@ std::string CheckpointWriter::save(const TrainState& state, AdamW& optimizer) {
     if (files.type(temporary) == FileType::directory) files.remove_tree(temporary);
     files.make_directory(temporary);
     write_files(temporary, state, optimizer);
+    reporter_.on_save();
     files.rename(temporary, final_path);
   } catch (const std::exception&) {
     try {
@@ -91,33 +115,36 @@ std::string CheckpointWriter::save(const TrainState& state, AdamW& optimizer) {
     }
     throw;
   }
-  files.sync_directory(directory_);
-  reporter_.on_checkpoint(state.step, final_path);
-  prune(state);
   return final_path;
 }
 
-void CheckpointWriter::prune(const TrainState& state) {
+std::vector<CheckpointCandidate> CheckpointWriter::own_checkpoints() const {
+  std::vector<CheckpointCandidate> own = list_checkpoints(directory_);
+  std::erase_if(own, [&](const CheckpointCandidate& c) {
+    return !c.manifest || c.manifest->run_id != run_id_ || !files_present(c) ||
+           std::find(ignored_.begin(), ignored_.end(), c.name) != ignored_.end();
+  });
+  return own;
+}
+
+std::int64_t CheckpointWriter::prune(const TrainState& state, std::int64_t kept) {
   FileSystem& files = file_system();
-  std::vector<CheckpointCandidate> own;
-  for (CheckpointCandidate& c : list_checkpoints(directory_)) {
+  std::int64_t removed = 0, seen = 0;
+  for (const CheckpointCandidate& c : own_checkpoints()) {
     // A higher step than the one just saved is a stale one that the run went back behind.
-    if (c.manifest && c.manifest->run_id == run_id_ && c.step <= state.step &&
-        std::find(ignored_.begin(), ignored_.end(), c.name) == ignored_.end() && files_present(c)) {
-      own.push_back(std::move(c));
+    if (c.step > state.step || ++seen <= std::max(kept, kNeverFewer) || c.step == state.best_step) {
+      continue;
     }
-  }
-  const auto kept = static_cast<std::size_t>(std::max(keep_, kNeverFewer));
-  for (std::size_t i = kept; i < own.size(); ++i) {  // newest first
-    if (own[i].step == state.best_step) continue;
-    const std::string trash = concat(directory_, "/", kTrashPrefix, own[i].name, "-", run_id_);
+    const std::string trash = concat(directory_, "/", kTrashPrefix, c.name, "-", run_id_);
     try {
-      files.rename(own[i].path, trash);
+      files.rename(c.path, trash);
       files.remove_tree(trash);
+      ++removed;
     } catch (const Error& e) {
-      reporter_.on_notice(concat("could not remove old checkpoint ", own[i].path, ": ", e.what()));
+      reporter_.on_notice(concat("could not remove old checkpoint ", c.path, ": ", e.what()));
     }
   }
+  return removed;
 }
 
 void CheckpointWriter::remove_leftovers() {

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "runtime/printable.h"
 #include "runtime/system_calls.h"
@@ -43,8 +44,8 @@ bool set_in_environment(const char* name) {
 }
 
 std::string signal_name(int number) {
-  if (number == SIGINT) return "SIGINT";
-  return number == SIGTERM ? "SIGTERM" : fmt::format("signal {}", number);
+  const char* name = sigabbrev_np(number);
+  return name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
 }
 
 std::string time_of_step(double seconds) {
@@ -189,6 +190,10 @@ void Console::on_eval(const EvalReport& report) {
                           : fmt::format(" | bpb {:.3f}", report.bits_per_byte);
   if (report.best) line += " | " + painted(kGreen, "best");
   print(line);
+  if (!report.look_left_out || report.step == 0 || std::exchange(left_out_, true)) return;
+  print(
+      "diagnostics are left out where they would take more than 2 % of the time; duet eval "
+      "--diagnostics measures a checkpoint");
 }
 
 void Console::on_checkpoint(std::int64_t step, const std::string& directory) {

@@ -54,6 +54,7 @@ class Console final : public Reporter {
   bool lost_ = false;   // standard output failed, and that was said
   bool drawn_ = false;  // a live line stands on the screen
   double drawn_at_ = 0;
+  bool left_out_ = false;   // it was said that diagnostics are
   std::int64_t steps_ = 0;  // of this process
   double begin_ = 0;        // on_start
   double warm_at_ = 0;      // when the first steps, which are left out of averages, were done

@@ -7,6 +7,7 @@
 #include "runtime/cpu/parallel.h"
 #include "runtime/cpu/singular_values.h"
 #include "runtime/memory_ops.h"
+#include "runtime/stop.h"
 
 namespace duet {
 namespace {
@@ -113,13 +114,15 @@ void add_lambdas(HeadTable& table, std::size_t layer, const Tensor& lambda, doub
   }
 }
 
-// f(capture, 1 / S) for each sequence.
+// f(capture, 1 / S) for each sequence, until one says no.
 template <class F>
-void for_sequences(const Transformer& model, const Tensor& ids, F&& f) {
+bool for_sequences(const Transformer& model, const Tensor& ids, F&& f) {
   const double weight = 1 / static_cast<double>(ids.size(0));
   for (std::int64_t s = 0; s < ids.size(0); ++s) {
-    f(model.capture(to_device(ids.slice_view(0, s, s + 1), model.device())), weight);
+    const Tensor sequence = to_device(ids.slice_view(0, s, s + 1), model.device());
+    if (!f(model.capture(sequence), weight)) return false;
   }
+  return true;
 }
 
 }  // namespace
@@ -141,13 +144,20 @@ std::vector<std::pair<std::string_view, const HeadTable*>> Diagnostics::tables()
 }
 
 Diagnostics diagnose(const Transformer& model, const Tensor& ids) {
+  return *diagnose(model, ids, [](double) { return true; });
+}
+
+std::optional<Diagnostics> diagnose(const Transformer& model, const Tensor& ids,
+                                    const std::function<bool(double)>& go_on) {
   const Scoring scoring = model.config().scoring;
   const std::int64_t heads =
       scoring == Scoring::diff ? model.config().n_head / 2 : model.config().n_head;
   const bool two = scoring != Scoring::softmax;
   Diagnostics d;
-  for_sequences(model, ids, [&](const ForwardCapture& captured, double weight) {
+  std::int64_t done = 0;
+  const bool whole = for_sequences(model, ids, [&](const ForwardCapture& captured, double weight) {
     for (std::size_t layer = 0; layer < captured.attention.size(); ++layer) {
+      check_stop();
       const Pair pair(captured.attention[layer]);
       std::vector<HeadMeasures> measures(static_cast<std::size_t>(heads));
       parallel_chunks(heads, [&](std::int64_t h) {
@@ -171,9 +181,12 @@ Diagnostics diagnose(const Transformer& model, const Tensor& ids) {
       const Spread spread = spread_of(as_doubles(x).data(), x.size(1), x.size(2));
       add_mean(d.collapse, layer, spread.collapse, weight);
       add_mean(d.cosine, layer, spread.cosine, weight);
+      const auto all = static_cast<std::int64_t>(captured.attention.size()) * ids.size(0);
+      if (!go_on(static_cast<double>(++done) / static_cast<double>(all))) return false;
     }
+    return true;
   });
-  return d;
+  return whole ? std::optional(std::move(d)) : std::nullopt;
 }
 
 HeadTable diff_lambdas(const Transformer& model, const Tensor& ids) {
@@ -183,6 +196,7 @@ HeadTable diff_lambdas(const Transformer& model, const Tensor& ids) {
     for (std::size_t layer = 0; layer < captured.attention.size(); ++layer) {
       add_lambdas(table, layer, captured.attention[layer].lambda, weight);
     }
+    return true;
   });
   return table;
 }

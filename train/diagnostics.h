@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -37,6 +39,10 @@ struct Diagnostics {
 // ids [S, T]: i32. Records no graph; draws from no random stream. One sequence at a time: needs
 // less memory than a training step.
 Diagnostics diagnose(const Transformer& model, const Tensor& ids);
+// The same, but asks after each layer of a sequence, with the share that is done: go_on(0.25).
+// Nothing when that said no. Throws Stopped when a stop is requested.
+std::optional<Diagnostics> diagnose(const Transformer& model, const Tensor& ids,
+                                    const std::function<bool(double)>& go_on);
 // lambda of differential scoring alone, as above; empty with softmax.
 HeadTable diff_lambdas(const Transformer& model, const Tensor& ids);
 

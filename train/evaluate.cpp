@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/transformer.h"
+#include "runtime/stop.h"
 
 namespace duet {
 namespace {
@@ -66,10 +67,7 @@ EvalResult evaluate(const Transformer& model, const TokenPart& part, const EvalO
   double total = 0;
   const auto batch_size = static_cast<std::size_t>(options.batch_size);
   for (std::size_t i = 0; i < chosen.size(); i += batch_size) {
-    if (options.stop != nullptr && options.stop->load() != 0) {
-      result.stopped = true;
-      break;
-    }
+    check_stop();
     const std::size_t rows = std::min(batch_size, chosen.size() - i);
     const Batch batch =
         to_device(eval_batch(part.tokens, windows, chosen, i, rows), model.device());

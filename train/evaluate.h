@@ -1,7 +1,6 @@
 // Evaluation: the mean loss over fixed windows of a text.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -17,7 +16,6 @@ struct EvalOptions {
   // Targets that count per window: 0 = block_size (windows side by side); less gives every counted
   // target at least block_size - stride tokens of context, at more cost.
   std::int64_t stride = 0;
-  const std::atomic<int>* stop = nullptr;  // not 0: give up between batches
 };
 
 struct EvalResult {
@@ -28,10 +26,10 @@ struct EvalResult {
   std::int64_t windows = 0;
   std::int64_t window = 0, stride = 0;  // the protocol
   std::optional<double> accuracy{};     // of a task that has labels instead of a text
-  bool stopped = false;                 // by options.stop; the numbers are of a part
 };
 
-// No dropout, no graph, no change of any random stream. Throws Error(file) for fewer than 2 tokens.
+// No dropout, no graph, no change of any random stream. Throws Error(file) for fewer than 2 tokens,
+// Stopped when a stop is requested.
 EvalResult evaluate(const Transformer& model, const TokenPart& part, const EvalOptions& options);
 
 // exp(summed loss / words), where words are runs of bytes between white space. `text` is what the

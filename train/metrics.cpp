@@ -1,8 +1,12 @@
 #include "train/metrics.h"
 
+#include <utility>
+
 #include "runtime/error.h"
 #include "runtime/file_system.h"
 #include "train/json_fields.h"
+#include "train/lab/run_log.h"
+#include "train/text.h"
 
 namespace duet {
 
@@ -16,7 +20,10 @@ bool is_log_step(std::int64_t step, std::int64_t max_iters, std::int64_t log_int
 }
 
 Metrics::Metrics(std::string out_dir, std::int64_t log_interval, Reporter& warn)
-    : path_(std::move(out_dir) + "/metrics.jsonl"), log_interval_(log_interval), warn_(warn) {}
+    : out_dir_(std::move(out_dir)),
+      path_(out_dir_ + "/metrics.jsonl"),
+      log_interval_(log_interval),
+      warn_(warn) {}
 
 Metrics::~Metrics() {
   if (stepped_) flush();  // a run that ends before its first step leaves nothing
@@ -27,22 +34,33 @@ double Metrics::elapsed() const {
          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
+void Metrics::warn(const Error& error) {
+  if (warned_) return;
+  warned_ = true;
+  warn_.on_notice(concat("metrics.jsonl: cannot be written: ", error.what(),
+                         "; training goes on, and its lines wait for the next one"));
+}
+
 void Metrics::on_start(const StartReport& report) {
   start_ = std::chrono::steady_clock::now();
+  last_step_ = report.resumed_from.empty() ? -1 : report.step;
   try {
-    repair(report.resumed_from.empty() ? -1 : report.step);
+    repair();
   } catch (const Error& error) {
-    warned_ = true;
-    warn_.on_notice(concat("metrics.jsonl: ", error.what()));
+    warn(error);
   }
 }
 
-// Keeps the whole lines of steps up to last_step.
-void Metrics::repair(std::int64_t last_step) {
-  if (!file_system().exists(path_)) return;
+// Keeps the whole lines of steps up to last_step_.
+void Metrics::repair() {
+  if (repaired_) return;
   constexpr std::int64_t kLimit = std::int64_t{1} << 32;
-  const std::string text = file_system().read_file(path_, kLimit);
+  const bool there = file_system().exists(path_);
+  const std::string text = there ? file_system().read_file(path_, kLimit) : "";
   std::string kept;
+  std::int64_t dropped = 0, last_begin = 0;
+  double time = 0;
+  std::unique_ptr<Line> last;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = text.find('\n', begin);
     if (end == std::string::npos) break;  // torn
@@ -50,33 +68,68 @@ void Metrics::repair(std::int64_t last_step) {
     begin = end + 1;
     auto json = try_json<nlohmann::ordered_json>(line);
     const auto step = json ? count_at(*json, "step") : std::nullopt;
-    if (!step || *step > last_step) continue;
-    if (json->contains("time") && (*json)["time"].is_number()) time_before_ = (*json)["time"];
-    last_begin_ = static_cast<std::int64_t>(kept.size());
-    last_ = std::make_unique<Line>(Line{*step, std::move(*json)});
+    if (!step) continue;
+    if (*step > last_step_) {
+      dropped += *step > 0 ? 1 : 0;
+      continue;
+    }
+    if (json->contains("time") && (*json)["time"].is_number()) time = (*json)["time"];
+    last_begin = static_cast<std::int64_t>(kept.size());
+    last = std::make_unique<Line>(Line{*step, std::move(*json)});
     kept += line + "\n";
   }
-  if (kept != text) file_system().replace_file(path_, kept);
-  size_ = static_cast<std::int64_t>(kept.size());
+  if (last_step_ < 0 && dropped > 0) {
+    keep_aside(dropped);
+  } else if (text.starts_with(kept)) {  // needs no room
+    if (kept != text) file_system().truncate_file(path_, std::ssize(kept));
+  } else {
+    file_system().replace_file(path_, kept);
+  }
+  size_ = std::ssize(kept);
+  time_before_ = time;
+  // A line that came meanwhile is the last one.
+  if (last_ == nullptr) {
+    last_ = std::move(last);
+    last_begin_ = last_begin;
+  } else {
+    last_begin_ += size_;
+  }
+  repaired_ = true;
 }
 
-void Metrics::append(const std::string& text) {
+// A log without a checkpoint may be all that is left of a long run.
+void Metrics::keep_aside(std::int64_t lines) {
+  std::string aside;
+  for (int number = 1; aside.empty() || file_system().type(aside) != FileType::missing; ++number) {
+    aside = concat(path_, ".", number);
+  }
+  file_system().rename(path_, aside);
+  file_system().sync_directory(out_dir_);
+  warn_.on_notice(concat(path_, ": its ", counted(lines, "line"),
+                         " are of steps that no checkpoint holds; the file is kept as ", aside));
+}
+
+void Metrics::write_waiting() {
   try {
+    repair();
     if (file_ == nullptr) {
+      listed_ = file_system().exists(path_);
       file_ = std::make_unique<FileWriter>(file_system().create(path_, WriteMode::append));
     }
-    file_->write(text);
-    last_begin_ = size_;
-    size_ += static_cast<std::int64_t>(text.size());
+    if (torn_) file_system().truncate_file(path_, size_);
+    torn_ = true;
+    file_->write(waiting_);  // one write: a kill tears this line at most
+    torn_ = false;
+    size_ += std::ssize(waiting_);
+    waiting_.clear();
+    warned_ = false;
   } catch (const Error& error) {
-    file_.reset();
+    warn(error);
+    constexpr std::int64_t kMostWaiting = 64 << 20;
+    if (std::ssize(waiting_) < kMostWaiting) return;
+    waiting_.clear();
     last_.reset();
-    if (!warned_) warn_.on_notice(concat("metrics.jsonl: a line is lost: ", error.what()));
-    warned_ = true;
-    try {  // half a line must not run into the next one
-      if (file_system().exists(path_)) file_system().truncate_file(path_, size_);
-    } catch (const Error&) {  // told above; the reader drops what is torn
-    }
+    warn_.on_notice("metrics.jsonl: lines are lost: too many of them wait");
   }
 }
 
@@ -84,9 +137,8 @@ Metrics::Line& Metrics::line(std::int64_t step, std::int64_t tokens) {
   if (line_ != nullptr && line_->step != step) flush();
   if (line_ == nullptr && last_ != nullptr && last_->step == step) {
     // A run that was stopped before the evaluation of its last step makes up for it.
-    file_system().truncate_file(path_, last_begin_);
-    size_ = last_begin_;
     line_ = std::move(last_);
+    taken_back_ = true;
   } else if (line_ == nullptr) {
     line_ = std::make_unique<Line>();
     line_->step = step;
@@ -135,12 +187,55 @@ void Metrics::on_eval(const EvalReport& report) {
   if (stepped_ || report.step > 0) flush();
 }
 
-void Metrics::on_checkpoint(std::int64_t, const std::string&) { flush(); }
+bool Metrics::holds_evaluation(std::int64_t step) const {
+  return read_run_log(out_dir_).evaluation(step) != nullptr;
+}
+
+void Metrics::on_save() {
+  flush();
+  if (!waiting_.empty()) write_waiting();
+  if (file_ == nullptr) return;
+  try {
+    file_->sync();
+    if (!listed_) file_system().sync_directory(out_dir_);
+    listed_ = true;
+  } catch (const Error& error) {
+    warn(error);
+  }
+}
+
+// Through a copy: a kill leaves the old line or the new one.
+void Metrics::replace_last(const std::string& text) {
+  const bool written = last_begin_ < size_;
+  try {
+    if (written) {
+      const std::string before = file_system().open(path_).head(last_begin_);
+      file_system().replace_file(path_, before + text);
+      file_.reset();
+      size_ = last_begin_ + std::ssize(text);
+      return;
+    }
+  } catch (const Error& error) {
+    warn(error);
+    size_ = last_begin_;
+    torn_ = true;
+  }
+  waiting_.resize(static_cast<std::size_t>(last_begin_ - size_));
+  waiting_ += text;
+  write_waiting();
+}
 
 void Metrics::flush() {
   if (line_ == nullptr) return;
   last_ = std::move(line_);
-  append(last_->json.dump() + "\n");  // one write: a kill tears this line at most
+  const std::string text = last_->json.dump() + "\n";
+  if (std::exchange(taken_back_, false)) {
+    replace_last(text);
+    return;
+  }
+  last_begin_ = size_ + std::ssize(waiting_);
+  waiting_ += text;
+  write_waiting();
 }
 
 }  // namespace duet

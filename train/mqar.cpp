@@ -8,6 +8,7 @@
 #include "models/transformer.h"
 #include "runtime/memory_ops.h"
 #include "runtime/random.h"
+#include "runtime/stop.h"
 
 namespace duet {
 namespace {
@@ -179,10 +180,7 @@ EvalResult evaluate_mqar(const Transformer& model, const MqarTask& task, std::ui
   EvalResult result;
   Score total;
   for (std::int64_t first = 0; first < wanted; first += options.batch_size) {
-    if (options.stop != nullptr && options.stop->load() != 0) {
-      result.stopped = true;
-      break;
-    }
+    check_stop();
     std::vector<MqarExample> examples;
     for (std::int64_t i = first; i < std::min(wanted, first + options.batch_size); ++i) {
       examples.push_back(mqar_example(task, seed, MqarPart::test, i));

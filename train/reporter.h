@@ -53,8 +53,9 @@ struct EvalReport {
   std::vector<std::vector<double>> coupling_dt;
   // lambda of differential attention, likewise (diff: one a layer); empty with softmax.
   std::vector<std::vector<double>> diff_lambda;
-  std::optional<Diagnostics> diagnostics;  // of a sample of the validation part, where asked for
+  std::optional<Diagnostics> diagnostics{};  // of a sample of the validation part, where asked for
   std::optional<double> accuracy{};  // of a task with labels; bits_per_byte has no meaning then
+  bool look_left_out = false;        // the diagnostics, which would have taken too long
 };
 
 class Reporter {
@@ -68,7 +69,11 @@ class Reporter {
   // An evaluation begins; on_eval follows unless a stop signal cuts it off.
   virtual void on_eval_start(std::int64_t /*step*/) {}
   virtual void on_eval(const EvalReport&) {}
+  // A checkpoint is about to become final: what was told of its steps must be on the disk first.
+  virtual void on_save() {}
   virtual void on_checkpoint(std::int64_t /*step*/, const std::string& /*directory*/) {}
+  // False when the evaluation of this step was told and lost: a resume repeats it.
+  virtual bool holds_evaluation(std::int64_t /*step*/) const { return true; }
   // Something the user should read: a skipped step, a rejected checkpoint, a likely mistake.
   virtual void on_notice(const std::string& /*text*/) {}
 };

@@ -1,6 +1,7 @@
 // Reporters: one report, told to several.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,13 @@ class Reporters final : public Reporter {
   }
   void on_eval(const EvalReport& report) override {
     for (Reporter* r : all_) r->on_eval(report);
+  }
+  void on_save() override {
+    for (Reporter* r : all_) r->on_save();
+  }
+  bool holds_evaluation(std::int64_t step) const override {
+    return std::all_of(all_.begin(), all_.end(),
+                       [&](const Reporter* r) { return r->holds_evaluation(step); });
   }
   void on_checkpoint(std::int64_t step, const std::string& directory) override {
     for (Reporter* r : all_) r->on_checkpoint(step, directory);

@@ -1,5 +1,6 @@
 // One optimizer step.
 #include "models/transformer.h"
+#include "runtime/stop.h"
 #include "train/trainer.h"
 
 namespace duet {
@@ -27,6 +28,7 @@ StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& con
   };
   StepNumbers numbers = new_numbers();
   for (std::size_t micro = 0; micro < micro_batches.size(); ++micro) {
+    check_stop();
     const ForwardContext context{config.seed, static_cast<std::uint32_t>(step),
                                  static_cast<std::uint16_t>(micro), /*training=*/true};
     const Batch& batch = micro_batches[micro];

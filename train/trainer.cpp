@@ -11,12 +11,14 @@
 #include "runtime/allocator.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/file_system.h"
-#include "runtime/live_limit.h"
 #include "runtime/memory_trace.h"
+#include "runtime/stop.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_files.h"
 #include "train/device_choice.h"
 #include "train/evaluate.h"
+#include "train/live_limit_scope.h"
+#include "train/look.h"
 #include "train/mqar.h"
 #include "train/profile/fit.h"
 #include "train/run_checks.h"
@@ -32,35 +34,19 @@ Reporter& silent() {
   return reporter;
 }
 
-// What was planned to fit stays below the limit for as long as it runs.
-class LiveLimitScope {
- public:
-  LiveLimitScope(Device device, std::optional<std::uint64_t> bytes)
-      : device_(device), set_(bytes.has_value()) {
-    if (set_) set_live_limit(device_, *bytes);
-  }
-  ~LiveLimitScope() {
-    if (set_) set_live_limit(device_, 0);
-  }
-  LiveLimitScope(const LiveLimitScope&) = delete;
-  LiveLimitScope& operator=(const LiveLimitScope&) = delete;
-
- private:
-  Device device_;
-  bool set_;
-};
-
 // One run, from a checked configuration to its last checkpoint.
 class Run {
  public:
   Run(const RunConfig& config, const TrainContext& context)
       : config_(config),
         context_(context),
-        reporter_(context.reporter == nullptr ? silent() : *context.reporter) {}
+        reporter_(context.reporter == nullptr ? silent() : *context.reporter),
+        looks_(context.diagnostics_share) {}
 
   TrainResult operator()();
 
  private:
+  void whole_run();
   bool is_complete(TrainResult& result);
   void prepare();
   void build();
@@ -70,14 +56,14 @@ class Run {
   Batch next_batch(std::int64_t sample);  // windows or examples from this one on
   double unused_head_flops(std::int64_t labelled) const;
   void one_step();
-  bool evaluate_now();
-  void look_inside(EvalReport& report) const;
+  void evaluate_now();
+  void look_inside(EvalReport& report);
+  std::optional<Error> try_save();
   void save();
+  void save_the_end();
+  std::int64_t saves_to_come() const;
   void steps();
   [[noreturn]] void out_of_memory(const Error& error) const;
-  int stop_signal() const {
-    return context_.stop_signal == nullptr ? 0 : context_.stop_signal->load();
-  }
   bool due(std::int64_t interval) const { return interval > 0 && state_.step % interval == 0; }
   bool at_end() const { return state_.step >= config_.max_iters; }
   bool eval_due() const {
@@ -103,8 +89,10 @@ class Run {
   std::string resumed_from_;
   std::uint64_t planned_bytes_ = 0;
   TrainResult result_;
-  bool best_unsaved_ = false;  // the last evaluation was the best so far
-  bool unsaved_ = true;        // state_ or weights changed since the last checkpoint
+  Looks looks_;
+  bool best_unsaved_ = false;     // the last evaluation was the best so far
+  std::int64_t told_again_ = -1;  // the step whose evaluation was saved but not kept by a reporter
+  bool unsaved_ = true;           // state_ or weights changed since the last checkpoint
 };
 
 // A finished run is left as it is, down to the last byte.
@@ -116,7 +104,8 @@ bool Run::is_complete(TrainResult& result) {
   const CheckpointReader newest = CheckpointReader::open(config_.out_dir, quiet, true);
   const bool owes_evaluation = newest.state().step == config_.max_iters &&
                                config_.eval_interval > 0 &&
-                               newest.state().last_eval_step != newest.state().step;
+                               (newest.state().last_eval_step != newest.state().step ||
+                                !reporter_.holds_evaluation(newest.state().step));
   if (newest.state().step < config_.max_iters || owes_evaluation) return false;
   reporter_.on_notice(concat("already complete: ", newest.directory(), " is step ",
                              newest.state().step, " of ", config_.max_iters,
@@ -191,8 +180,8 @@ void Run::build() {
   const std::string bad = first_non_finite(optimizer_->tensors());
   check(bad.empty(), ErrorKind::file, checkpoint ? checkpoint->directory() : config_.init_from,
         ": ", bad, " holds NaN or infinity; training cannot start from it");
-  writer_->remove_leftovers();        // only now: a run that is refused changes nothing
-  writer_->check_space(*optimizer_);  // rather now than after hours
+  writer_->remove_leftovers();  // only now: a run that is refused changes nothing
+  writer_->check_space(*optimizer_, saves_to_come());  // rather now than after hours
 }
 
 void Run::resume(const CheckpointReader& checkpoint) {
@@ -208,6 +197,10 @@ void Run::resume(const CheckpointReader& checkpoint) {
   state_.last_eval_step = saved.last_eval_step;
   state_.best_step = saved.best_step;
   state_.best_loss = saved.best_loss;
+  if (saved.last_eval_step == saved.step && !reporter_.holds_evaluation(saved.step)) {
+    state_.last_eval_step = -1;
+    told_again_ = saved.step;
+  }
   unsaved_ = false;
   resumed_from_ = checkpoint.directory();
   result_.checkpoint = resumed_from_;
@@ -310,41 +303,40 @@ void Run::one_step() {
 }
 
 // Attention maps and lambda on a few sequences of the validation part.
-void Run::look_inside(EvalReport& report) const {
+void Run::look_inside(EvalReport& report) {
   const bool differential = config_.model.scoring != Scoring::softmax;
   if (config_.diagnostics == 0 && !differential) return;
   const std::int64_t sequences = std::max<std::int64_t>(1, config_.diagnostics);
+  const std::int64_t tokens = std::min(config_.model.block_size, kLookTokens);
   const Tensor ids = mqar_ != nullptr
-                         ? mqar_test_ids(*mqar_, config_.seed, sequences)
-                         : sample_sequences(data_.val, config_.model.block_size, sequences);
-  if (config_.diagnostics == 0) {
-    report.diff_lambda = diff_lambdas(*model_, ids);
-    return;
+                         ? mqar_test_ids(*mqar_, config_.seed, sequences).slice_view(1, 0, tokens)
+                         : sample_sequences(data_.val, tokens, sequences);
+  if (config_.diagnostics > 0) {
+    report.diagnostics = looks_.look(*model_, ids);
+    report.look_left_out = !report.diagnostics;
   }
-  report.diagnostics = diagnose(*model_, ids);
-  report.diff_lambda = report.diagnostics->lambda;
+  report.diff_lambda = report.diagnostics ? report.diagnostics->lambda : diff_lambdas(*model_, ids);
 }
 
-// False when a stop signal cut the evaluation off.
-bool Run::evaluate_now() {
+void Run::evaluate_now() {
   reporter_.on_eval_start(state_.step);
   EvalOptions options;
   options.batch_size = config_.batch_size;
   options.batches = config_.eval_iters;
-  options.stop = context_.stop_signal;
   const EvalResult eval = mqar_ != nullptr ? evaluate_mqar(*model_, *mqar_, config_.seed, options)
                                            : evaluate(*model_, data_.val, options);
-  if (eval.stopped) return false;
   state_.last_eval_step = state_.step;
-  unsaved_ = true;
+  const bool again = state_.step == told_again_;  // the checkpoint has it
+  if (!again) unsaved_ = true;
   // NaN is never the best.
   const bool best =
-      std::isfinite(eval.loss) && (state_.best_step < 0 || eval.loss < state_.best_loss);
+      std::isfinite(eval.loss) &&
+      (state_.best_step < 0 || state_.best_step == state_.step || eval.loss < state_.best_loss);
   if (best) {
     state_.best_loss = eval.loss;
     state_.best_step = state_.step;
   }
-  best_unsaved_ = best && state_.step > 0;
+  best_unsaved_ = best && state_.step > 0 && !again;
   EvalReport report{state_.step,
                     state_.tokens,
                     eval.loss,
@@ -357,28 +349,71 @@ bool Run::evaluate_now() {
                     eval.accuracy};
   look_inside(report);
   reporter_.on_eval(report);
-  return true;
 }
 
-void Run::save() {
+// What kept the checkpoint from being written; nothing: it is there.
+std::optional<Error> Run::try_save() {
   directory_->keep();
-  if (!unsaved_) return;
-  result_.checkpoint = writer_->save(state_, *optimizer_);
-  unsaved_ = false;
   best_unsaved_ = false;
+  if (!unsaved_) return std::nullopt;
+  try {
+    result_.checkpoint = writer_->save(state_, *optimizer_);
+    unsaved_ = false;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::io && error.kind() != ErrorKind::file) throw;
+    return error;
+  }
+  return std::nullopt;
+}
+
+// A save that fails ends no run that can go on: the next interval tries again.
+void Run::save() {
+  if (const auto error = try_save()) {
+    reporter_.on_notice(concat("step ", state_.step, " could not be saved: ", error->what(),
+                               "; training goes on, and the next save tries again; the newest "
+                               "checkpoint is ",
+                               result_.checkpoint.empty() ? "none" : result_.checkpoint));
+  }
+}
+
+void Run::save_the_end() {
+  if (const auto error = try_save()) {
+    throw Error(ErrorKind::io,
+                concat("train: the end, step ", state_.step,
+                       ", could not be saved: ", error->what(), "; the newest checkpoint is ",
+                       result_.checkpoint.empty() ? "none" : result_.checkpoint));
+  }
+}
+
+// At most: of intervals, of evaluations that are the best so far, and of the end.
+std::int64_t Run::saves_to_come() const {
+  const std::int64_t steps = std::max<std::int64_t>(0, config_.max_iters - state_.step);
+  const auto times = [&](std::int64_t interval) { return interval > 0 ? steps / interval : 0; };
+  return times(config_.save_interval) + times(config_.eval_interval) + 1;
 }
 
 void Run::steps() {
   const std::int64_t save_interval =
       config_.save_interval > 0 ? config_.save_interval : config_.eval_interval;
-  while (true) {
-    // Evaluation and saving of the steps done so far; a resumed run may still owe the evaluation.
-    bool stop = stop_signal() != 0;
-    if (!stop && eval_due()) stop = !evaluate_now();
-    if (stop || at_end() || best_unsaved_ || (due(save_interval) && state_.step > 0)) save();
-    if (stop || at_end()) break;
-    one_step();
+  try {
+    while (true) {
+      check_stop();
+      // Of the steps done so far; a resumed run may still owe the evaluation.
+      if (eval_due()) evaluate_now();
+      if (at_end()) break;
+      if (best_unsaved_ || (due(save_interval) && state_.step > 0)) save();
+      check_stop();
+      one_step();
+    }
+  } catch (const Stopped&) {
+    optimizer_->zero_grad();  // of a step that was cut off
+  } catch (const Error& error) {
+    // A text that can no longer be read: what was learned from it stays.
+    if (error.kind() != ErrorKind::io && error.kind() != ErrorKind::file) throw;
+    if (state_.step > 0) save();
+    throw;
   }
+  if (at_end() || state_.step > 0) save_the_end();
   if (trace_) trace_->finish();
 }
 
@@ -394,10 +429,20 @@ void Run::out_of_memory(const Error& error) const {
 }
 
 TrainResult Run::operator()() {
+  try {
+    whole_run();
+  } catch (const Stopped& stopped) {  // before the steps: there is nothing new to save
+    result_.step = state_.step;
+    result_.signal = stopped.signal;
+  }
+  return result_;
+}
+
+void Run::whole_run() {
   device_ = training_device(config_.device);
   dtype_ = training_dtype(config_, device_);
   check_config(config_);
-  if (is_complete(result_)) return result_;
+  if (is_complete(result_)) return;
   if (config_.threads > 0) set_num_threads(static_cast<int>(config_.threads));  // the plan's too
   prepare();
   const PoisonScope poison(allocator(device_), config_.alloc_poison);
@@ -415,11 +460,10 @@ TrainResult Run::operator()() {
     throw;
   }
   result_.step = state_.step;
-  result_.signal = at_end() && !eval_due() ? 0 : stop_signal();
+  result_.signal = at_end() && !eval_due() ? 0 : stop_requested();
   result_.best_loss = state_.best_loss;
   result_.best_step = state_.best_step;
   result_.skipped_steps = state_.skipped_steps;
-  return result_;
 }
 
 }  // namespace

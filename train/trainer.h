@@ -1,7 +1,6 @@
 // The training run: RunConfig in, checkpoints and reports out. Files go through file_system().
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -39,7 +38,8 @@ struct StepResult {
 AdamWOptions adamw_options(const RunConfig& config);
 
 // One optimizer step over micro-batches: forward, backward, norm, clip, update. Every target counts
-// the same, whichever micro-batch it is in. `step` counts from 0 and keys the dropout.
+// the same, whichever micro-batch it is in. `step` counts from 0 and keys the dropout. Throws
+// Stopped before the update; weights and moments are then as before.
 StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& config,
                       std::int64_t step, double lr, const std::vector<Batch>& micro_batches,
                       const StepHooks& hooks = {});
@@ -47,7 +47,7 @@ StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& con
 struct TrainResult {
   std::int64_t step = 0;          // steps done
   bool already_complete = false;  // resume found a finished run; nothing was written
-  int signal = 0;                 // the stop signal that ended the run after a save; 0: none
+  int signal = 0;                 // the one that asked for the stop; 0: none
   double last_loss = 0;
   double best_loss = 0;
   std::int64_t best_step = -1;
@@ -58,14 +58,15 @@ struct TrainResult {
 // What the run needs from outside.
 struct TrainContext {
   Reporter* reporter = nullptr;  // null: silent
-  // Set by a signal handler to the signal's number; read once a step: finish it, save, return.
-  const std::atomic<int>* stop_signal = nullptr;
   // Files for out_dir, (name, content): config.toml, env.json. Written once the run is locked.
   std::vector<std::pair<std::string, std::string>> run_files;
   StepHooks hooks;
+  double diagnostics_share = 0.02;  // of the time between evaluations
 };
 
-// Trains until max_iters or the stop signal. Takes out_dir's lock for the whole run. Refuses
+// Trains until max_iters, or until a stop is requested (runtime/stop.h): the step at work is then
+// dropped, what was done before it is saved. A save that fails is told and tried again later; only
+// the last one of a run throws. Takes out_dir's lock for the whole run. Refuses
 // (Error) before anything is written: a device or dtype this build has not, data that does not fit,
 // an existing run without `resume`, a resume whose model, data or tokenizer differ. Throws
 // Error(non_finite) after max_nonfinite_steps skipped steps in a row.

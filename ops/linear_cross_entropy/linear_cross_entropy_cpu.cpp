@@ -4,6 +4,7 @@
 #include "ops/matmul/matmul_cpu.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/memory_ops_kernels.h"
+#include "runtime/stop.h"
 
 namespace duet {
 namespace {
@@ -82,6 +83,7 @@ class Run {
     if (has(c_.dweight) && count == 0) memory_ops_cpu.fill(c_.dweight, 0.0);
     if (has(c_.dx) && vocab_ == 0) memory_ops_cpu.fill(c_.dx, 0.0);
     for (std::int64_t begin = 0; begin < count; begin += c_.logits.size(0)) {
+      check_stop();
       begin_ = begin;
       rows_ = std::min(c_.logits.size(0), count - begin);
       softmax_sums();

@@ -65,14 +65,13 @@ std::string run_to_end(RunConfig config, const std::vector<std::int64_t>& stops,
   std::string last;
   for (std::size_t part = 0; part <= stops.size(); ++part) {
     Recorder reporter;
-    std::atomic<int> stop{0};
+    const StopScope stop;
     reporter.after_step = [&](const StepReport& r) {
       losses.push_back(r.loss);
-      if (part < stops.size() && r.step == stops[part]) stop = 15;
+      if (part < stops.size() && r.step == stops[part]) request_stop(15);
     };
     TrainContext context;
     context.reporter = &reporter;
-    context.stop_signal = &stop;
     context.hooks = hooks;
     last = train(config, context).checkpoint;
     config.resume = true;

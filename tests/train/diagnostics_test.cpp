@@ -196,6 +196,7 @@ TEST(Diagnostics, ATrainingRunReportsThem) {
     config.out_dir = dir.file(concat("run", sequences));
     Recorder reporter;
     TrainContext context;
+    context.diagnostics_share = 1e9;  // always
     context.reporter = &reporter;
     train(config, context);
     ASSERT_EQ(reporter.evals.size(), 4U);

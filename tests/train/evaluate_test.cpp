@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 
 #include "models/transformer.h"
 #include "tests/runtime/errors.h"
+#include "tests/train/train_support.h"
 
 namespace duet::test {
 namespace {
@@ -83,8 +83,9 @@ TEST(Evaluate, RefusesAndStops) {
             error_of(ErrorKind::file, [&] { evaluate(model, part_of(1), {}); }));
   expect_in("stride: got 17",
             error_of(ErrorKind::usage, [&] { evaluate(model, part_of(20), {.stride = 17}); }));
-  const std::atomic<int> stop{2};
-  EXPECT_TRUE(evaluate(model, part_of(20), {.stop = &stop}).stopped);
+  const StopScope stop;
+  request_stop(2);
+  EXPECT_THROW(evaluate(model, part_of(20), {}), Stopped);
 }
 
 TEST(Evaluate, Words) {

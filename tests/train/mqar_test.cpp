@@ -313,13 +313,16 @@ TEST(MqarRunTest, ResumesBitForBitAndTheCheckpointKnowsItsTask) {
     train(config);
     RunConfig part = config;
     part.out_dir = dir.file(concat("part", examples));
-    std::atomic<int> stop{0};
     Recorder recorder;
-    recorder.after_step = [&](const StepReport& r) { stop = r.step == 6 ? 15 : 0; };
+    recorder.after_step = [&](const StepReport& r) {
+      if (r.step == 6) request_stop(15);
+    };
     TrainContext context;
     context.reporter = &recorder;
-    context.stop_signal = &stop;
-    EXPECT_EQ(train(part, context).step, 6);
+    {
+      const StopScope stop;
+      EXPECT_EQ(train(part, context).step, 6);
+    }
     part.resume = true;
     EXPECT_EQ(train(part).step, 12);
     EXPECT_TRUE(checkpoint_tensors(config.out_dir + "/checkpoints/step_00000012") ==

@@ -96,6 +96,7 @@ TEST(Plan, OfAWholeRunIsExact) {
     Recorder reporter;
     TrainContext context;
     context.reporter = &reporter;
+    context.diagnostics_share = 1e9;  // always
     Allocator& memory = allocator(kCpu);
     const std::size_t before = memory.stats().allocated;
     memory.reset_peak();

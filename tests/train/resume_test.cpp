@@ -2,7 +2,6 @@
 // same order of data (C14, C18, C49).
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <filesystem>
 
@@ -42,15 +41,14 @@ Story tell(RunConfig config, const std::vector<std::int64_t>& stops) {
   std::string last;
   for (std::size_t part = 0; part <= stops.size(); ++part) {
     Recorder reporter;
-    std::atomic<int> stop{0};
+    const StopScope stop;
     reporter.after_step = [&](const StepReport& r) {
       story.log.push_back(line(r));
-      if (part < stops.size() && r.step == stops[part]) stop = kSignal;
+      if (part < stops.size() && r.step == stops[part]) request_stop(kSignal);
     };
     reporter.after_eval = [&](const EvalReport& r) { story.log.push_back(line(r)); };
     TrainContext context;
     context.reporter = &reporter;
-    context.stop_signal = &stop;
     const TrainResult result = train(config, context);
     const bool interrupted = part < stops.size();
     EXPECT_EQ(result.signal, interrupted ? kSignal : 0);
@@ -183,14 +181,16 @@ TEST(Resume, FewerStepsThanTheRunHasChangeNothing) {
   const TempDirectory dir;
   RunConfig config = tiny_run(dir);
   config.eval_interval = 5;
-  std::atomic<int> stop = 0;
   TrainContext context;
   Recorder reporter;
   context.reporter = &reporter;
-  context.stop_signal = &stop;
-  reporter.after_step = [&](const StepReport& r) { stop = r.step == 8 ? SIGINT : 0; };
-  EXPECT_EQ(train(config, context).step, 8);
-  stop = 0;
+  reporter.after_step = [&](const StepReport& r) {
+    if (r.step == 8) request_stop(SIGINT);
+  };
+  {
+    const StopScope stop;
+    EXPECT_EQ(train(config, context).step, 8);
+  }
   const auto before = snapshot(dir.path());
   config.resume = true;
   config.max_iters = 7;

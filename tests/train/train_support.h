@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/safetensors.h"
+#include "runtime/stop.h"
 #include "tests/runtime/temp_directory.h"
 #include "train/optimizer.h"
 #include "train/reporter.h"
@@ -63,6 +64,11 @@ class Recorder : public Reporter {
   }
   void on_checkpoint(std::int64_t step, const std::string&) override { saves.push_back(step); }
   void on_notice(const std::string& text) override { notices += text + "\n"; }
+};
+
+// Takes back, where it ends, the stop that was requested since.
+struct StopScope {
+  ~StopScope() { forget_stop(); }
 };
 
 // Writes dir/text, 1,000 bytes without a period, and gives a run of 12 steps that takes a moment.

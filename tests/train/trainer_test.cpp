@@ -266,12 +266,15 @@ TEST(Trainer, TheRowOfBadStepsSurvivesAResume) {
   const TempDirectory dir;
   RunConfig config = tiny_run(dir);
   config.save_interval = 1;
-  std::atomic<int> stop{0};
   Recorder reporter;
-  reporter.after_step = [&](const StepReport& r) { stop = r.step == 7 ? 15 : 0; };
+  reporter.after_step = [&](const StepReport& r) {
+    if (r.step == 7) request_stop(15);
+  };
   TrainContext context = with_bad_gradient([](std::int64_t s) { return s >= 5; });
-  context.stop_signal = &stop;
-  EXPECT_EQ(run(config, reporter, context).signal, 15);
+  {
+    const StopScope stop;
+    EXPECT_EQ(run(config, reporter, context).signal, 15);
+  }
   config.resume = true;
   expect_in("stopped at step 8", error_of(ErrorKind::non_finite, [&] {
               Recorder again;

@@ -5,6 +5,7 @@
 #include "runtime/memory_ops.h"
 #include "train/bench.h"
 #include "train/device_choice.h"
+#include "train/look.h"
 #include "train/run_checks.h"
 
 namespace duet {
@@ -38,9 +39,9 @@ void walk_evaluation(const Transformer& model, const RunConfig& config) {
 // time.
 void walk_diagnostics(const Transformer& model, const RunConfig& config) {
   if (config.diagnostics == 0 && config.model.scoring == Scoring::softmax) return;
-  const Tensor ids =
-      Tensor::empty({std::max<std::int64_t>(1, config.diagnostics), config.model.block_size},
-                    DType::i32, model.device());
+  const Tensor ids = Tensor::empty({std::max<std::int64_t>(1, config.diagnostics),
+                                    std::min(config.model.block_size, kLookTokens)},
+                                   DType::i32, model.device());
   const ForwardCapture captured = model.capture(ids.slice_view(0, 0, 1));
   for (const AttentionCapture& c : captured.attention) {
     for (const Tensor& t : {c.q, c.k, c.lambda}) {
