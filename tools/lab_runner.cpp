@@ -29,8 +29,15 @@ namespace {
 constexpr auto kPoll = std::chrono::milliseconds(50);
 constexpr int kPollsPerLook = 20;  // at the logs of the runs
 
+// Of a run whose files cannot be read now: as though it had none.
+RunLog log_of(const ExperimentRun& run) try {
+  return read_run_log(run.directory);
+} catch (const Error&) {
+  return {};
+}
+
 // The last line of a run's output that tells of an error.
-std::string last_error(const std::string& log) {
+std::string last_error(const std::string& log) try {
   constexpr std::int64_t kTail = 8192;
   const FileReader file = file_system().open(log);
   const std::int64_t bytes = std::min(file.size(), kTail);
@@ -40,6 +47,8 @@ std::string last_error(const std::string& log) {
   return at == std::string::npos
              ? "see " + printable(log, 4096)
              : printable(text.substr(at + 7, text.find('\n', at) - at - 7), 400);
+} catch (const Error& error) {
+  return error.what();
 }
 
 class Runner {
@@ -57,7 +66,7 @@ class Runner {
       if (signal != 0 && outcome_.signal == 0) stop(signal);
       reap();
       while (outcome_.signal == 0 && !pending_.empty() &&
-             static_cast<std::int64_t>(active_.size()) < jobs_ && start(*pending_.front())) {
+             static_cast<std::int64_t>(active_.size()) < jobs_ && try_start(*pending_.front())) {
         pending_.pop_front();
       }
       if (polls_++ % kPollsPerLook == 0) look();
@@ -105,7 +114,7 @@ class Runner {
   void sort_out() {
     std::size_t done = 0;
     for (const ExperimentRun& run : experiment_.runs) {
-      learn_rate(run, read_run_log(run.directory));
+      learn_rate(run, log_of(run));
       if (is_finished(run)) {
         ++done;
       } else {
@@ -113,6 +122,17 @@ class Runner {
       }
     }
     if (done > 0) print(fmt::format("{} of {} runs are done", done, experiment_.runs.size()));
+  }
+
+  // One that cannot be started, on a full disk say, takes no other with it.
+  bool try_start(const ExperimentRun& run) {
+    try {
+      return start(run);
+    } catch (const Error& error) {
+      print(fmt::format("{} | cannot be started: {}", label(run), error.what()));
+      if (outcome_.code == 0) outcome_.code = 1;
+      return true;
+    }
   }
 
   // False when the run's directory is in use: a run whose experiment was killed may still be
@@ -152,7 +172,7 @@ class Runner {
         continue;
       }
       const ExperimentRun& run = *at->run;
-      at->log = read_run_log(run.directory);
+      at->log = log_of(run);
       learn_rate(run, at->log);
       const RunPoint* last = at->log.evaluation(max_iters(run));
       if (*code == 0 && last != nullptr) {
@@ -167,7 +187,11 @@ class Runner {
         if (outcome_.code == 0) outcome_.code = failed <= 4 ? failed : 1;
       }
       at = active_.erase(at);
-      write_reports(experiment_.record);
+      try {
+        write_reports(experiment_.record);
+      } catch (const Error& error) {  // the last one, after all runs, is the one that counts
+        note(concat("the reports cannot be written now: ", error.what()));
+      }
     }
   }
 
@@ -212,7 +236,7 @@ class Runner {
   void look() {
     std::string line;
     for (Active& active : active_) {
-      active.log = read_run_log(active.run->directory);
+      active.log = log_of(*active.run);
       learn_rate(*active.run, active.log);
       const RunLog& log = active.log;
       if (log.points.empty()) continue;

@@ -6,6 +6,11 @@
 namespace duet::test {
 namespace {
 
+constexpr const char* kExperiment =
+    "out_dir = \"lab\"\nseeds = [1, 2]\nn_layer = 1\nn_embd = 16\nn_head = 2\nblock_size = 16\n"
+    "batch_size = 2\neval_iters = 2\neval_interval = 4\nwarmup_iters = 2\nthreads = 1\n"
+    "max_iters = 4\n[[arm]]\nname = \"none\"\ncoupling = \"none\"\n[[arm]]\nname = \"euler\"\n";
+
 class LongRunTest : public CommandTest {
  protected:
   // A reader of standard output that has left.
@@ -63,6 +68,19 @@ TEST_F(LongRunTest, ALostReaderEndsNoExperiment) {
     EXPECT_TRUE(fs::exists(directory_ / "lab/runs" / run / "checkpoints/step_00000004")) << run;
   }
   EXPECT_TRUE(fs::exists(directory_ / "lab/report.html"));
+}
+
+// What is said after each run cannot be written: the runs go on, and the end says so.
+TEST_F(LongRunTest, AReportThatCannotBeWrittenEndsNoExperiment) {
+  write("e.toml", kExperiment);
+  fs::create_directories(directory_ / "lab/report.md/in_the_way");
+  const Ended ended = duet({"lab", "compare", "e.toml", "--data", "text.txt"});
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_NE(ended.err.find("note: the reports cannot be written now: "), std::string::npos);
+  EXPECT_NE(ended.err.find("error: lab/report.md"), std::string::npos) << ended.err;
+  for (const char* run : {"none-seed1", "none-seed2", "euler-seed1", "euler-seed2"}) {
+    EXPECT_TRUE(fs::exists(directory_ / "lab/runs" / run / "checkpoints/step_00000004")) << run;
+  }
 }
 
 TEST_F(LongRunTest, ALostReaderKeepsNoFileFromBeingWritten) {
