@@ -14,6 +14,9 @@ ROOMS = ["runtime", "autograd", "ops", "models", "train", "tools"]  # each may u
 TOP = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "tests", *ROOMS}
 VENDOR = re.compile(r'#include\s+[<"](dnnl|Eigen/|oneapi/|hwy/|cuda|cublas|cudnn|omp\.h|mpi\.h|nccl)')
 CODE = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh"}
+# Parsers of what others may have written, and the files where their depth is bounded.
+PARSER = re.compile(r"\b[Jj]son::parse\(|\bsax_parse\(|[<\"]toml\+\+/")
+PARSING = {"runtime/safetensors_header.cpp", "train/json_text.cpp", "train/toml.h"}
 MAX_LINES, MAX_README = 500, 60
 MAX_OPS_README = 100  # it holds "Adding an op", a page of its own
 
@@ -93,6 +96,8 @@ def problems(root):
                     proves_ops(path, line) or simulates(path, line)):
                 if match[1] == "tests" or ROOMS.index(match[1]) > ROOMS.index(top):
                     yield f"{path}:{number}: {top} may not include {match[1]}: {line.strip()}"
+            if top in ROOMS and PARSER.search(line) and str(path) not in PARSING:
+                yield f"{path}:{number}: a parser without bounds: use train/json_text.h or train/toml.h: {line.strip()}"
             if re.search(r"\b(TODO|FIXME|XXX)\b", line):
                 yield f"{path}:{number}: left for later: {line.strip()}"
             if top == "ops" and re.search(r"\btype\s*[!=]=\s*DeviceType::(cuda|cpu)\b", line):

@@ -127,22 +127,6 @@ bool for_sequences(const Transformer& model, const Tensor& ids, F&& f) {
 
 }  // namespace
 
-std::vector<std::pair<std::string_view, const HeadTable*>> Diagnostics::tables() const {
-  std::vector<std::pair<std::string_view, const HeadTable*>> out{
-      {"attn/effective_rank", &effective_rank},
-      {"attn/gap", &gap},
-      {"attn/gap_ratio", &gap_ratio},
-      {"attn/entropy", &entropy},
-      {"attn/entropy_norm", &entropy_norm},
-      {"attn/sink", &sink},
-      {"attn/entropy_2", &entropy_2},
-      {"attn/entropy_norm_2", &entropy_norm_2},
-      {"attn/sink_2", &sink_2},
-  };
-  std::erase_if(out, [](const auto& entry) { return entry.second->empty(); });
-  return out;
-}
-
 Diagnostics diagnose(const Transformer& model, const Tensor& ids) {
   return *diagnose(model, ids, [](double) { return true; });
 }

@@ -166,6 +166,22 @@ void Metrics::on_step(const StepReport& report) {
   tokens_since_ = 0;
 }
 
+std::vector<std::pair<std::string_view, const HeadTable*>> Diagnostics::tables() const {
+  std::vector<std::pair<std::string_view, const HeadTable*>> out{
+      {"attn/effective_rank", &effective_rank},
+      {"attn/gap", &gap},
+      {"attn/gap_ratio", &gap_ratio},
+      {"attn/entropy", &entropy},
+      {"attn/entropy_norm", &entropy_norm},
+      {"attn/sink", &sink},
+      {"attn/entropy_2", &entropy_2},
+      {"attn/entropy_norm_2", &entropy_norm_2},
+      {"attn/sink_2", &sink_2},
+  };
+  std::erase_if(out, [](const auto& entry) { return entry.second->empty(); });
+  return out;
+}
+
 void Metrics::on_eval(const EvalReport& report) {
   auto& json = line(report.step, report.tokens).json;
   json["val/loss"] = report.loss;

@@ -26,7 +26,7 @@ void binary_cpu_forward(ConstView a, ConstView b, View y) {
                        const T* pa = a.as<T>() + at[0];
                        const T* pb = b.as<T>() + at[1];
                        T* py = y.as<T>() + at[2];
-                       if constexpr (std::is_same_v<T, float> && F::vector_f != nullptr) {
+                       if constexpr (std::is_same_v<T, float> && kHasBody<F::vector_f>) {
                          if (step[0] == 1 && step[1] == 1 && step[2] == 1) {
                            return F::vector_f(pa, pb, py, n);
                          }

@@ -35,7 +35,7 @@ void pointwise_forward_cpu(ConstView x, View y) {
                      [&](const auto& at, std::int64_t n, const auto& step, std::int64_t) {
                        const T* px = x.as<T>() + at[0];
                        T* py = y.as<T>() + at[1];
-                       if constexpr (std::is_same_v<T, float> && F::vector_f != nullptr) {
+                       if constexpr (std::is_same_v<T, float> && kHasBody<F::vector_f>) {
                          if (step[0] == 1 && step[1] == 1) return F::vector_f(px, py, n);
                        }
                        for (std::int64_t i = 0; i < n; ++i) py[i * step[1]] = F::f(px[i * step[0]]);
@@ -51,7 +51,7 @@ void pointwise_backward_cpu(ConstView x, ConstView dy, View dx) {
                        const T* px = x.as<T>() + at[0];
                        const T* pdy = dy.as<T>() + at[1];
                        T* pdx = dx.as<T>() + at[2];
-                       if constexpr (std::is_same_v<T, float> && F::vector_df != nullptr) {
+                       if constexpr (std::is_same_v<T, float> && kHasBody<F::vector_df>) {
                          if (step[0] == 1 && step[1] == 1 && step[2] == 1)
                            return F::vector_df(px, pdy, pdx, n);
                        }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace duet {
 
@@ -10,6 +11,12 @@ void add_f32(const float* a, const float* b, float* y, std::int64_t n);
 void sub_f32(const float* a, const float* b, float* y, std::int64_t n);
 void mul_f32(const float* a, const float* b, float* y, std::int64_t n);
 void scale_f32(const float* x, float factor, float* y, std::int64_t n);
+
+// Whether an op names a body for f32 rows, told from the constant itself: under a sanitizer g++
+// does not know at compile time that the address of a function is not null.
+template <auto kBody>
+inline constexpr bool kHasBody = !std::is_same_v<std::integral_constant<decltype(kBody), kBody>,
+                                                 std::integral_constant<decltype(kBody), nullptr>>;
 
 // y = f(x)
 using UnaryF32 = void (*)(const float* x, float* y, std::int64_t n);

@@ -48,6 +48,13 @@ class CheckHouse(unittest.TestCase):
         self.one({"ops/a/a.cpp": "// a\n#include <dnnl.hpp>\n"}, "vendor header")
         self.assertEqual(self.found({"ops/a/a_cpu.cpp": "// a\n#include <dnnl.hpp>\n"}), [])
 
+    def test_parser_without_bounds(self):
+        for line in ("auto t = nlohmann::json::parse(text);", "Json::parse(text);", "Json::sax_parse(text, &p);",
+                     "#include <toml++/toml.h>"):
+            self.one({"train/a.cpp": "// a\n" + line + "\n"}, "a parser without bounds")
+            self.assertEqual(self.found({"train/json_text.cpp": "// a\n" + line + "\n",
+                                         "tests/train/a_test.cpp": "// a\n" + line + "\n"}), [])
+
     def test_kernel_table_without_cuda(self):
         table = '// a\nconstexpr KernelTable<AKernels> kernels{"a", &a_cpu%s};\n'
         self.one({"ops/a/a.cpp": table % ""}, "ops/a/a.cpp:2: kernel table without one for CUDA")

@@ -157,6 +157,36 @@ TEST(ForeignFiles, ALineOfALogWithAnImpossibleNumberIsLeftOut) {
   EXPECT_EQ(log.points[1].step, 4);
 }
 
+TEST(ForeignFiles, ALogIsReadLineByLine) {
+  const TempDirectory dir;
+  std::string text;
+  const auto line = [&](std::int64_t step, std::size_t blanks) {
+    text += concat("{\"step\":", step, ",\"tokens\":1,", std::string(blanks, ' '), "\"time\":1}");
+  };
+  for (std::int64_t step = 1; step <= 20; ++step) {
+    line(step, static_cast<std::size_t>(step) * 20'001);  // across the pieces in which it is read
+    text += '\n';
+  }
+  line(21, 9 << 20);  // left out: no run writes such a line
+  text += '\n';
+  line(22, 3 << 20);
+  text += "\n\n";
+  line(23, 0);  // the last one, without its line feed
+  write_bytes(dir.file("metrics.jsonl"), text);
+  const RunLog log = read_run_log(dir.path());
+  std::vector<std::int64_t> steps;
+  for (const RunPoint& point : log.points) steps.push_back(point.step);
+  std::vector<std::int64_t> wanted;
+  for (std::int64_t step = 1; step <= 23; ++step) {
+    if (step != 21) wanted.push_back(step);
+  }
+  EXPECT_EQ(steps, wanted);
+  for (const char* short_text : {"", "\n", "\n\n", "x"}) {
+    write_bytes(dir.file("metrics.jsonl"), short_text);
+    EXPECT_TRUE(read_run_log(dir.path()).points.empty());
+  }
+}
+
 // Fills the directory of a checkpoint of step 9 with a fault.
 struct BadStep {
   const char* name;

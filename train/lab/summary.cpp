@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "runtime/file_system.h"
 #include "runtime/printable.h"
@@ -106,15 +107,13 @@ class Summarizer {
 
   void read() {
     const ExperimentRecord& record = out_.record;
+    std::set<std::string> known;  // machines
     for (const std::int64_t seed : record.seeds) {
       for (std::size_t arm = 0; arm < record.arms.size(); ++arm) {
         const std::string directory = run_directory(record, arm, seed);
         logs_.push_back(read_run_log(directory));
         const std::string where = machine(directory);
-        auto& known = out_.machines;
-        if (!where.empty() && std::find(known.begin(), known.end(), where) == known.end()) {
-          known.push_back(where);
-        }
+        if (!where.empty() && known.insert(where).second) out_.machines.push_back(where);
       }
     }
     for (const LabMetric& metric : known_metrics()) {
