@@ -119,6 +119,9 @@ void set_grad(const Tensor& leaf, Tensor value) {
   check(!value.defined() || (value.dtype() == leaf.dtype() && value.device() == leaf.device()),
         ErrorKind::dtype, "set_grad: dtype or device differs from the leaf's, which is ",
         leaf.dtype(), " on ", leaf.device(), "; convert the gradient");
+  check(!value.defined() || value.storage() != leaf.storage(), ErrorKind::autograd,
+        "set_grad: the gradient shares its bytes with the leaf, which backward() would overwrite; "
+        "clone it first");
   leaf.grad_meta()->grad = std::move(value);
 }
 

@@ -3,6 +3,7 @@
 #include "runtime/device_source.h"
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops_kernels.h"
+#include "runtime/overlap.h"
 
 namespace duet {
 namespace {
@@ -33,8 +34,8 @@ void fill(Tensor& out, double value) {
 
 void copy(Tensor& out, const Tensor& x) {
   check_same_shape("copy", out, x);
-  check(out.storage() != x.storage() || x.numel() == 0, ErrorKind::shape,
-        "copy: source and destination share storage; clone the source first");
+  check_apart("copy", out, x);
+  if (is_same_window(out, x)) return;
   if (out.device() != x.device()) {
     if (out.dtype() == x.dtype() && out.is_contiguous() && x.is_contiguous()) {
       return copy_between_devices(out, x);
@@ -50,6 +51,7 @@ void accumulate(Tensor& out, const Tensor& x) {
         x.device(), ", expected ", out.device());
   check(out.dtype() == x.dtype(), ErrorKind::dtype, "accumulate: dtypes differ: got ", x.dtype(),
         ", expected ", out.dtype());
+  check_apart("accumulate", out, x);
   kernels.launch(out.device(), &MemoryOpsKernels::accumulate, x.view(), out.mutable_view());
 }
 

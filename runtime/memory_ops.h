@@ -10,10 +10,10 @@ namespace duet {
 void fill(Tensor& out, double value);
 
 // out = x, converting the dtype; any strides, any devices (a copy on the way where the bytes do not
-// lie alike). Throws Error(shape) unless the shapes are equal, or if the two share storage.
+// lie alike). Throws Error(shape) unless the shapes are equal, or if the two overlap.
 void copy(Tensor& out, const Tensor& x);
 
-// out += x; f32 or f64, same dtype, same shape, any strides of x.
+// out += x; f32 or f64, same dtype, same shape, any strides; x is `out`, or lies apart from it.
 void accumulate(Tensor& out, const Tensor& x);
 
 // A contiguous copy with its own storage, outside autograd.

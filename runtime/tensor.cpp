@@ -4,6 +4,7 @@
 
 #include "runtime/device_source.h"
 #include "runtime/memory_ops.h"
+#include "runtime/overlap.h"
 
 namespace duet {
 namespace {
@@ -70,11 +71,9 @@ void* Tensor::typed_data(DType wanted) const {
 ConstView Tensor::view() const { return {raw_data(), dtype_, shape_, strides_}; }
 
 View Tensor::mutable_view() {
-  for (int i = 0; i < ndim(); ++i) {
-    check(strides_[i] != 0 || shape_[i] <= 1 || numel() == 0, ErrorKind::shape,
-          "write: elements of an expanded tensor share bytes: shape ", shape_, ", strides ",
-          strides_, "; copy it to a contiguous tensor first");
-  }
+  check(!overlaps_itself(shape_, strides_), ErrorKind::shape,
+        "write: elements of the tensor share bytes: got shape ", shape_, " with strides ", strides_,
+        ", expected each element in its own place; copy it to a contiguous tensor first");
   ++storage_->version;
   return {raw_data(), dtype_, shape_, strides_};
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 
@@ -138,11 +139,67 @@ TEST(MemoryOps, RefusesWhatDoesNotFit) {
   error_of(ErrorKind::dtype, [&] { accumulate(a, doubles); });
   Tensor ints = Tensor::zeros({2}, DType::i32);
   error_of(ErrorKind::dtype, [&] { accumulate(ints, Tensor::zeros({2}, DType::i32)); });
-  error_of(ErrorKind::shape, [&] { copy(a, a.slice_view(0, 0, 2)); });
+  Tensor left = a.slice_view(1, 0, 2);
+  error_of(ErrorKind::shape, [&] { copy(left, a.slice_view(1, 1, 3)); });
   error_of(ErrorKind::device, [&] { copy(a, Tensor::empty({2, 3}, DType::f32, kMeta)); });
   Tensor expanded = Tensor::zeros({1, 3}, DType::f32).expand_view({2, 3});
   error_of(ErrorKind::shape, [&] { fill(expanded, 1); });
   error_of(ErrorKind::shape, [&] { accumulate(expanded, a); });
+}
+
+Tensor counted(std::int64_t n) {
+  Tensor t = Tensor::empty({n}, DType::f32);
+  for (std::int64_t i = 0; i < n; ++i) t.mutable_data<float>()[i] = static_cast<float>(i);
+  return t;
+}
+std::vector<double> values_of(const Tensor& t) {
+  std::vector<double> out;
+  for (std::int64_t i = 0; i < t.numel(); ++i) out.push_back(t.slice_view(0, i, i + 1).item());
+  return out;
+}
+
+// A window whose elements share bytes has no value to be written; a source that is written before
+// it is read gives a result that depends on the order of the loop.
+TEST(MemoryOps, OverlapIsRefusedOrRight) {
+  const Tensor numbers = counted(16);
+  const auto window = [&](const Shape& shape, const Strides& strides, std::int64_t offset) {
+    return numbers.as_strided(shape, strides, offset);
+  };
+  // Itself: rows that share their ends, strides that meet later, a dimension without a step.
+  for (Tensor shared : {window({3, 3}, {2, 1}, 0), window({4, 3}, {2, 3}, 0),
+                        window({2, 3}, {0, 1}, 0), window({2, 2, 2}, {4, 2, 2}, 0)}) {
+    const Tensor source = Tensor::zeros(shared.shape(), DType::f32);
+    for (const auto& write :
+         std::vector<std::function<void()>>{[&] { fill(shared, 1); }, [&] { copy(shared, source); },
+                                            [&] { accumulate(shared, source); }}) {
+      expect_in("elements of the tensor share bytes", error_of(ErrorKind::shape, write));
+    }
+  }
+  // Source and destination: shifted by one, reversed roles, transposed, interleaved columns.
+  const Tensor square = window({3, 3}, {3, 1}, 0), rows = window({4, 3}, {3, 1}, 0);
+  for (const auto& [to, from] : std::vector<std::pair<Tensor, Tensor>>{
+           {window({11}, {1}, 1), window({11}, {1}, 0)},
+           {window({11}, {1}, 0), window({11}, {1}, 1)},
+           {square, square.transpose_view(0, 1)},
+           {rows.slice_view(1, 0, 1), rows.slice_view(1, 1, 2)}}) {
+    Tensor out = to;
+    const Tensor x = from;
+    expect_in("accumulate: source and destination overlap: got elements ",
+              error_of(ErrorKind::shape, [&] { accumulate(out, x); }));
+    expect_in("copy: source and destination overlap: got elements ",
+              error_of(ErrorKind::shape, [&] { copy(out, x); }));
+  }
+  EXPECT_EQ(values_of(numbers), values_of(counted(16)));  // nothing was written
+  // The same window, and windows that lie apart.
+  Tensor all = counted(12);
+  accumulate(all, all);
+  copy(all, all);
+  EXPECT_EQ(values_of(all), (std::vector<double>{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22}));
+  Tensor end = all.slice_view(0, 8, 12);
+  accumulate(end, all.slice_view(0, 0, 4));
+  EXPECT_EQ(values_of(end), (std::vector<double>{16, 20, 24, 28}));
+  copy(end, all.slice_view(0, 4, 8));
+  EXPECT_EQ(values_of(end), (std::vector<double>{8, 10, 12, 14}));
 }
 
 TEST(MemoryOps, EmptyExpandedAndMeta) {
