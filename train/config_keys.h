@@ -34,7 +34,7 @@ struct IntegerKey {
 struct SeedKey {
   Access<std::uint64_t> at;
 };
-struct NumberKey {
+struct NumberKey {  // the bounds hold in float32 too, which trains; only 0 is 0 there
   Access<double> at;
   double min, max;
   bool open_min = false, open_max = false;  // the bound itself is refused

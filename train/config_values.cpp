@@ -1,5 +1,6 @@
 // Values of configuration keys: from what a file or a flag spelled, to the field, and back.
 #include <cmath>
+#include <limits>
 
 #include "runtime/printable.h"
 #include "train/config_keys.h"
@@ -85,11 +86,28 @@ void set(const SeedKey& k, const ConfigKey& key, const Setting& s, RunConfig& co
   k.at(config) = static_cast<std::uint64_t>(v);
 }
 
+bool in_range(const NumberKey& k, double v) {
+  return (k.open_min ? v > k.min : v >= k.min) && (k.open_max ? v < k.max : v <= k.max);
+}
+
+// Why a number that is in range is none in float32; empty where it is one.
+std::string float32_hint(const NumberKey& k, double v) {
+  const auto used = static_cast<float>(v);
+  constexpr float kLeast = std::numeric_limits<float>::min();  // of those without lost digits
+  if (v != 0 && std::abs(used) < kLeast) {
+    return concat("; float32, which trains, has no number that small: the smallest is ",
+                  format_number(static_cast<double>(kLeast)), k.open_min ? "" : ", beside 0");
+  }
+  if (in_range(k, static_cast<double>(used))) return "";
+  return concat("; in float32, which trains, it is ", format_number(static_cast<double>(used)),
+                ": the largest below is ",
+                format_number(static_cast<double>(std::nextafter(used, 0.0F))));
+}
+
 void set(const NumberKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
   const double v = number_value(key, s);
-  const bool above = k.open_min ? v > k.min : v >= k.min;
-  const bool below = k.open_max ? v < k.max : v <= k.max;
-  if (!std::isfinite(v) || !above || !below) refuse(key, s);
+  if (!in_range(k, v)) refuse(key, s);  // NaN and infinity too: bounds are finite
+  if (const std::string hint = float32_hint(k, v); !hint.empty()) refuse(key, s, hint);
   k.at(config) = v == 0 ? 0 : v;  // -0 is 0
 }
 

@@ -90,12 +90,18 @@ std::string name_of(const std::vector<NamedTensor>& tensors, double index) {
 
 AdamW::AdamW(std::vector<NamedTensor> tensors, const AdamWOptions& options)
     : tensors_(std::move(tensors)), options_(options) {
-  const auto beta_ok = [](double beta) { return beta >= 0 && beta < 1; };
+  // In the type of the update: float32 makes 1 of 0.9999999999, and 0 of 1e-50.
+  const bool in_f64 = !tensors_.empty() && tensors_[0].value.dtype() == DType::f64;
+  const auto used = [in_f64](double x) {
+    return in_f64 ? x : static_cast<double>(static_cast<float>(x));
+  };
+  const auto beta_ok = [&](double beta) { return beta >= 0 && used(beta) < 1; };
   check(beta_ok(options.beta1) && beta_ok(options.beta2), ErrorKind::usage,
         "adamw: beta1 and beta2 are out of range: got ", options.beta1, " and ", options.beta2,
-        ", expected values in [0, 1)");
-  check(options.eps > 0 && std::isfinite(options.eps), ErrorKind::usage,
-        "adamw: adam_eps is out of range: got ", options.eps, ", expected a number above 0");
+        ", expected values in [0, 1)", in_f64 ? "" : " of float32");
+  check(used(options.eps) > 0 && std::isfinite(options.eps), ErrorKind::usage,
+        "adamw: adam_eps is out of range: got ", options.eps, ", expected a number above 0",
+        in_f64 ? "" : " in float32");
   check(options.weight_decay >= 0 && std::isfinite(options.weight_decay), ErrorKind::usage,
         "adamw: weight_decay is out of range: got ", options.weight_decay,
         ", expected 0 or a positive number");

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 
 #include "runtime/error.h"
 #include "train/config_file.h"
@@ -373,6 +375,72 @@ TEST_F(ConfigTest, FilesThatAreNoConfigurationAreNamed) {
   EXPECT_EQ(resolve_config({"empty", {}}).run.max_iters, 2000);
   write("bom", "\xEF\xBB\xBFseed = 3\r\n# only a comment \x7e\r\n");
   EXPECT_EQ(resolve_config({"bom", {}}).run.seed, 3U);
+}
+
+// A bound holds for the number that is used: every key of floating point, at its bounds, around
+// them, and where float32 has no more numbers.
+TEST_F(ConfigTest, NumbersAreInRangeAsFloat32) {
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kBelow1 = 1 - 0x1p-24;  // the largest float32 below 1
+  int keys = 0;
+  for (const ConfigKey& key : config_keys()) {
+    const auto* k = std::get_if<NumberKey>(&key.type);
+    if (k == nullptr) continue;
+    SCOPED_TRACE(key.name);
+    ++keys;
+    const auto taken = [&](double v) {
+      RunConfig run;
+      try {
+        set_value(key, {std::string(key.name), v, "key"}, run);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::usage);
+        return false;
+      }
+      EXPECT_EQ(k->at(run), v);
+      return true;
+    };
+    std::vector<double> values = {0,     1e-50,   5e-324,      kLeast,       kLeast / 2,
+                                  1e-30, kBelow1, 1 - 0x1p-25, 0.9999999999, 1 - 0x1p-53,
+                                  1e39,  1e300};
+    for (const double bound : {k->min, k->max}) {
+      for (const double towards : {-1e300, 1e300}) {
+        values.insert(values.end(), {bound, std::nextafter(bound, towards)});
+        const float narrow = std::nextafter(static_cast<float>(bound), static_cast<float>(towards));
+        values.push_back(static_cast<double>(narrow));
+      }
+    }
+    for (std::size_t i = values.size(); i-- > 0;) values.push_back(-values[i]);
+    int in = 0;
+    for (const double v : values) {
+      // The meaning of the bounds, written once more.
+      const auto used = std::abs(v) < 1e38 ? static_cast<double>(static_cast<float>(v)) : v;
+      const auto inside = [&](double x) {
+        return x >= k->min && x <= k->max && !(k->open_min && x == k->min) &&
+               !(k->open_max && x == k->max);
+      };
+      const bool expected = inside(v) && inside(used) && (v == 0 || std::abs(used) >= kLeast);
+      EXPECT_EQ(taken(v), expected) << v;
+      in += expected ? 1 : 0;
+    }
+    EXPECT_GE(in, 4);
+  }
+  EXPECT_GE(keys, 9);
+  const auto refused = [](const char* name, const char* value) {
+    return message(ErrorKind::usage, [&] { resolve_config({"", flags({{name, value}})}); });
+  };
+  EXPECT_EQ(refused("adam_eps", "1e-50"),
+            "--adam_eps: got \"1e-50\", expected a number in (0, 1]; float32, which trains, has no "
+            "number that small: the smallest is 1.1754943508222875e-38");
+  EXPECT_EQ(refused("grad_clip", "1e-40"),
+            "--grad_clip: got \"1e-40\", expected a number in [0, 1e+09]; float32, which trains, "
+            "has no number that small: the smallest is 1.1754943508222875e-38, beside 0");
+  EXPECT_EQ(refused("beta2", "0.9999999999"),
+            "--beta2: got \"0.9999999999\", expected a number in [0, 1); in float32, which trains, "
+            "it is 1.0: the largest below is 0.9999999403953552");
+  for (const auto& [name, value] : {std::pair("adam_eps", "1.1754943508222875e-38"),
+                                    std::pair("beta2", "0.9999999403953552")}) {
+    resolve_config({"", flags({{name, value}})});  // what the messages advise is taken
+  }
 }
 
 TEST_F(ConfigTest, FlagsAreRefusedLikeFiles) {

@@ -134,6 +134,24 @@ TEST(AdamW, RefusesOptionsOutOfRange) {
   expect_in("weight_decay", error_of(ErrorKind::usage, [&] { build({.weight_decay = -1}); }));
 }
 
+// The rows of a padded vocabulary have no gradient: there, m / (sqrt(v) + eps) is 0 / eps.
+TEST(AdamW, OptionsAreInRangeInTheTypeOfTheUpdate) {
+  const auto stepped = [](DType dtype, const AdamWOptions& options) {
+    Parameters parameters;
+    Parameter& p = parameters.add("p", tensor_of({1.0, 2.0}, dtype));
+    set_grad(p, tensor_of({0.5, 0.0}, dtype));
+    AdamW optimizer(parameters.named, options);
+    optimizer.step(1e-3);
+    return first_non_finite(parameters.named);
+  };
+  expect_in("got 1e-50, expected a number above 0 in float32",
+            error_of(ErrorKind::usage, [&] { stepped(DType::f32, {.eps = 1e-50}); }));
+  expect_in("expected values in [0, 1) of float32",
+            error_of(ErrorKind::usage, [&] { stepped(DType::f32, {.beta2 = 0.9999999999}); }));
+  EXPECT_EQ(stepped(DType::f64, {.beta2 = 0.9999999999, .eps = 1e-50}), "");
+  EXPECT_EQ(stepped(DType::f32, {.beta1 = 1 - 0x1p-24, .beta2 = 1 - 0x1p-24, .eps = 0x1p-126}), "");
+}
+
 TEST(GradientNorm, SumsAllTensorsInDouble) {
   Parameters parameters;
   set_grad(parameters.add("a", tensor_of({0, 0}, DType::f32)), tensor_of({3, 0}, DType::f32));
