@@ -25,12 +25,12 @@ Coupling::Coupling(const ModelConfig& config, std::int64_t heads, std::int64_t w
       run_back(config.coupling_run_back) {
   if (owns_net) net = CouplingNetWeights(config, heads, width, tensor_options);
   if (!config.has_step_size()) return;
-  const Shape shape = {net.w1.size(0)};
   if (mode == CouplingDtMode::fixed) {
     const MemoryScope scope("dt");
-    fixed_dt = Tensor::full(shape, config.coupling_dt, tensor_options.dtype, tensor_options.device);
+    fixed_dt = Tensor::full({net.w1.size(0)}, config.coupling_dt, tensor_options.dtype,
+                            tensor_options.device);
   } else {
-    dt = make_parameter("dt", shape, tensor_options);
+    dt = make_parameter("dt", {heads}, tensor_options);
   }
 }
 

@@ -37,8 +37,8 @@ struct Coupling {
   // where a rotation is given.
   std::array<Tensor, 2> operator()(const Tensor& q, const Tensor& k, const Tensor& rotation = {},
                                    std::int64_t position = 0) const;
-  // What the steps are multiplied by, [G]: dt, softplus(dt) or the fixed value. Undefined for
-  // affine.
+  // What the steps are multiplied by: dt, softplus(dt), [Hkv], or the fixed value, [G]. Undefined
+  // for affine.
   Tensor step_size() const;
   void visit(auto&& f) {
     if (owns_net) net.visit(f);
@@ -48,7 +48,7 @@ struct Coupling {
   CouplingKind kind = CouplingKind::none;
   CouplingNetWeights net;
   bool owns_net = false;
-  Parameter dt;     // [G]; undefined when fixed, and for affine
+  Parameter dt;     // [Hkv], whoever shares f; undefined when fixed, and for affine
   Tensor fixed_dt;  // [G]; no parameter: not trained, not saved
   CouplingDtMode mode = CouplingDtMode::raw;
   int steps = 1;

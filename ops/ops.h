@@ -107,9 +107,9 @@ struct CouplingOptions {
   std::int64_t position = 0;
 };
 // n steps on the pair (q, k) of every head and token; f(x) = w2 silu(w1 x); G = Hkv nets, or 1
-// shared by all heads. With Hq > Hkv, f sees the mean of the group's queries, and every query of
-// the group moves by what the mean moves. Saved bytes do not grow with n: backward runs the steps
-// again.
+// shared by all heads, which may share dt [1] then. With Hq > Hkv, f sees the mean of the group's
+// queries, and every query of the group moves by what the mean moves. Saved bytes do not grow with
+// n: backward runs the steps again.
 //   euler             q' = q + dt k ; k' = k + dt f(q), both from the old pair
 //   leapfrog          k+ = k + dt/2 f(q) ; q' = q + dt k+ ; k' = k+ + dt/2 f(q')
 //   symplectic_euler  k' = k + dt f(q) ; q' = q + dt k'
@@ -130,7 +130,7 @@ std::array<Tensor, 2> coupling_uncoupled(const Tensor& q, const Tensor& k, const
 std::array<Tensor, 2> coupling_uncoupled_k(const Tensor& q, const Tensor& k, const Tensor& w1,
                                            const Tensor& w2, const Tensor& dt,
                                            const CouplingOptions& options = {});
-// [B, T, Hq, D], [B, T, Hkv, D], [G, h, D], [G, D, h], [G] -> the shapes of q and k
+// [B, T, Hq, D], [B, T, Hkv, D], [G, h, D], [G, D, h], [Hkv] -> the shapes of q and k
 
 //   k' = k exp(s1) + t1, (s1, t1) from q ; q' = q exp(s2) + t2, (s2, t2) from k'
 // s = tanh of the upper half of w2 silu(w1 x), t = the lower half; [:, 0] is the net that moves k,
@@ -146,7 +146,7 @@ std::array<Tensor, 2> coupling_hamiltonian_potential(const Tensor& q, const Tens
                                                      const Tensor& w1, const Tensor& w2,
                                                      const Tensor& dt,
                                                      const CouplingOptions& options = {});
-// [B, T, Hq, D], [B, T, Hkv, D], [G, h, D], [G, 1, h], [G] -> the shapes of q and k
+// [B, T, Hq, D], [B, T, Hkv, D], [G, h, D], [G, 1, h], [Hkv] -> the shapes of q and k
 
 // --- Losses
 // ---------------------------------------------------------------------------------------

@@ -54,6 +54,21 @@ void check_step(const SafetensorsFile& file, const TrainState& state) {
         ": the tensors are of step ", step, ", the state is of step ", state.step);
 }
 
+// Older versions kept one dt for each layer under coupling_sharing layer, where every head has its
+// own by now: a file's [1], and its moments, stand for all of them.
+bool is_dt_of_layer(const std::string& name, const Shape& stored) {
+  return name.find("coupling.dt") != std::string::npos && stored == Shape{1};
+}
+
+void notice_dt_of_layer(const SafetensorsFile& file, std::int64_t heads, Reporter& reporter) {
+  for (const std::string& name : file.names()) {
+    if (heads == 1 || !is_dt_of_layer(name, file.entry(name).shape)) continue;
+    return reporter.on_notice(concat(
+        printable(file.path(), 4096), ": ", name, " is one dt for all heads of the layer, as ",
+        "older versions of duet trained it; each of the ", heads, " heads starts from it"));
+  }
+}
+
 TrainState verify(const CheckpointCandidate& candidate, bool with_optimizer, Reporter& reporter) {
   check(candidate.manifest.has_value(), ErrorKind::file, candidate.reason);
   const Manifest& manifest = *candidate.manifest;
@@ -77,6 +92,7 @@ TrainState verify(const CheckpointCandidate& candidate, bool with_optimizer, Rep
         ", the manifest is of step ", manifest.step, " of run ", printable(manifest.run_id));
   const SafetensorsFile model = SafetensorsFile::open(concat(directory, "/", kModelFile));
   check_step(model, state);
+  notice_dt_of_layer(model, state.model.kv_heads(), reporter);
   if (with_optimizer) {
     const SafetensorsFile optimizer = SafetensorsFile::open(moments);
     check_step(optimizer, state);
@@ -102,7 +118,8 @@ void load_tensors(const SafetensorsFile& file,
     const SafetensorsEntry* entry = file.find(name);
     if (entry == nullptr) {
       lines.push_back(concat(name, ": missing in the file, the model wants ", value.shape()));
-    } else if (entry->shape != value.shape()) {
+    } else if (entry->shape != value.shape() &&
+               !(is_dt_of_layer(name, entry->shape) && value.ndim() == 1)) {
       lines.push_back(concat(name, ": the file has ", entry->stored_dtype, " ", entry->shape, ", ",
                              owner, " wants ", value.dtype(), " ", value.shape()));
     } else if (!entry->dtype || !is_floating(*entry->dtype)) {
@@ -120,6 +137,12 @@ void load_tensors(const SafetensorsFile& file,
   for (const auto& [name, value] : wanted) {
     check_stop();
     Tensor target = value;
+    if (const Shape& stored = file.entry(name).shape; stored != value.shape()) {
+      Tensor dt = Tensor::empty(stored, value.dtype());
+      file.read_into(name, dt);
+      copy(target, dt.expand_view(value.shape()));
+      continue;
+    }
     file.read_into(name, target);
   }
 }
@@ -222,6 +245,12 @@ void load_initial_weights(const std::string& path, const std::vector<NamedTensor
                           const TrainState& run, Reporter& reporter) {
   if (file_system().type(path) == FileType::regular) {
     load_weights_from(path, tensors);
+    const auto dt = std::find_if(tensors.begin(), tensors.end(), [](const NamedTensor& t) {
+      return t.name.ends_with("coupling.dt");
+    });
+    if (dt != tensors.end()) {
+      notice_dt_of_layer(SafetensorsFile::open(path), dt->value.numel(), reporter);
+    }
     return;
   }
   const CheckpointReader checkpoint = CheckpointReader::open(path, reporter);

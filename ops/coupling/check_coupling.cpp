@@ -32,8 +32,9 @@ void check_stepped_coupling(const char* op, const SteppedInputs& in, const Coupl
   const Shape w2_shape{w1.size(0), traits.one_output ? 1 : w1.size(2), w1.size(1)};
   check(w2.shape() == w2_shape, ErrorKind::shape, op, ": w2 is ", w2.shape(), ", expected ",
         w2_shape, ", as w1 is ", w1.shape());
-  check(dt.shape() == Shape{w1.size(0)}, ErrorKind::shape, op, ": dt is ", dt.shape(),
-        ", expected ", Shape{w1.size(0)}, ", one per net");
+  check(dt.shape() == Shape{k.size(2)} || dt.shape() == Shape{w1.size(0)}, ErrorKind::shape, op,
+        ": dt is ", dt.shape(), ", expected ", Shape{k.size(2)}, ", one per key head",
+        w1.size(0) == k.size(2) ? "" : ", or [1] for all of them, as for the net");
 }
 
 }  // namespace duet

@@ -17,8 +17,8 @@ struct SteppedTraits {
   bool one_output;  // of the net: a potential; else D outputs
   bool invertible;  // may run back
 };
-// The same, and that w1 is [G, h, D], w2 [G, D or 1, h] and dt [G], of one dtype and device; G is
-// Hkv or 1.
+// The same, and that w1 is [G, h, D], w2 [G, D or 1, h] and dt [Hkv] or [G], of one dtype and
+// device; G is Hkv or 1.
 void check_stepped_coupling(const char* op, const SteppedInputs& in, const CouplingOptions& options,
                             const SteppedTraits& traits);
 

@@ -255,13 +255,27 @@ struct CouplingAffine {
   }
 };
 
+// The kernels take one dt for each net. A net that heads share, each with its own dt, comes to them
+// once for every head; its gradient is the sum over them.
+Tensor net_of_each(const Tensor& weight, const Tensor& dt) {
+  const auto count = static_cast<std::size_t>(dt.size(0));
+  return weight.size(0) == dt.size(0) ? weight : cat(std::vector<Tensor>(count, weight), 0);
+}
+
 template <CouplingMap kMap>
 std::array<Tensor, 2> couple(const Tensor& q, const Tensor& k, const Tensor& w1, const Tensor& w2,
                              const Tensor& dt, const CouplingOptions& options) {
   check_stepped_coupling(name_of(kMap), {q, k, w1, w2, dt}, options,
                          {false, kMap != CouplingMap::euler});
   check_kernel_sizes(name_of(kMap), q, k, w1);
-  return apply(CouplingPair<kMap>{at_tokens_of(q, options)}, q, k, w1, w2, dt);
+  return apply(CouplingPair<kMap>{at_tokens_of(q, options)}, q, k, net_of_each(w1, dt),
+               net_of_each(w2, dt), dt);
+}
+
+Tensor moved_alone(const Tensor& x, std::int64_t key_heads, const Tensor& w1, const Tensor& w2,
+                   const Tensor& dt, const CouplingOptions& options) {
+  return apply(CouplingUncoupled{at_tokens_of(x, options), key_heads}, x, net_of_each(w1, dt),
+               net_of_each(w2, dt), dt);
 }
 
 }  // namespace
@@ -289,8 +303,7 @@ std::array<Tensor, 2> coupling_uncoupled(const Tensor& q, const Tensor& k, const
                                          const CouplingOptions& options) {
   check_stepped_coupling("coupling_uncoupled", {q, k, w1, w2, dt}, options, {false, false});
   check_kernel_sizes("coupling_uncoupled", q, k, w1);
-  return {apply(CouplingUncoupled{at_tokens_of(q, options), k.size(2)}, q, w1, w2, dt),
-          passed_on(k, options)};
+  return {moved_alone(q, k.size(2), w1, w2, dt, options), passed_on(k, options)};
 }
 
 std::array<Tensor, 2> coupling_uncoupled_k(const Tensor& q, const Tensor& k, const Tensor& w1,
@@ -298,8 +311,7 @@ std::array<Tensor, 2> coupling_uncoupled_k(const Tensor& q, const Tensor& k, con
                                            const CouplingOptions& options) {
   check_stepped_coupling("coupling_uncoupled_k", {q, k, w1, w2, dt}, options, {false, false});
   check_kernel_sizes("coupling_uncoupled_k", q, k, w1);
-  return {passed_on(q, options),
-          apply(CouplingUncoupled{at_tokens_of(q, options), k.size(2)}, k, w1, w2, dt)};
+  return {passed_on(q, options), moved_alone(k, k.size(2), w1, w2, dt, options)};
 }
 
 std::array<Tensor, 2> coupling_affine(const Tensor& q, const Tensor& k, const Tensor& w1,

@@ -206,6 +206,7 @@ TEST(CouplingFacts, ShapesFollowTheSharing) {
   EXPECT_EQ(shape_of(CouplingSharing::head, "blocks.1.attn.coupling.w2"), (Shape{2, 4, 3}));
   EXPECT_EQ(shape_of(CouplingSharing::head, "blocks.1.attn.coupling.dt"), (Shape{2}));
   EXPECT_EQ(shape_of(CouplingSharing::layer, "blocks.1.attn.coupling.w1"), (Shape{1, 3, 4}));
+  EXPECT_EQ(shape_of(CouplingSharing::layer, "blocks.1.attn.coupling.dt"), (Shape{2}));
   EXPECT_EQ(shape_of(CouplingSharing::model, "coupling.w1"), (Shape{2, 3, 4}));
   EXPECT_EQ(shape_of(CouplingSharing::model, "blocks.0.attn.coupling.dt"), (Shape{2}));
   c.coupling = CouplingKind::affine;
@@ -223,6 +224,35 @@ TEST(CouplingFacts, ShapesFollowTheSharing) {
   Transformer affine(c, DType::f32, kMeta);
   EXPECT_FALSE(weights(affine).contains("blocks.0.attn.coupling.dt"));
   EXPECT_TRUE(affine.coupling_step_sizes().empty());
+}
+
+// One f for all heads of a layer, but a step size for each of them: the same as equal nets, and the
+// gradient of f is the sum of theirs.
+TEST(CouplingFacts, HeadsThatShareANetKeepTheirOwnStepSizes) {
+  const Tensor ids = make_ids(2, 8, 13), targets = make_ids(2, 8, 13, 2);
+  for (const CouplingKind kind : kCouplings) {
+    if (kind == CouplingKind::affine) continue;
+    SCOPED_TRACE(enum_name(kind));
+    ModelConfig c = micro(Family::llama, kind);
+    c.n_kv_head = 2;
+    c.coupling_steps = 2;
+    Transformer apart(c, DType::f64);
+    c.coupling_sharing = CouplingSharing::layer;
+    Transformer shared(c, DType::f64);
+    shared.initialize(2);
+    perturb(shared, 0.2);  // dt too: no two heads have the same
+    std::map<std::string, Tensor> from = weights(shared), to = weights(apart);
+    for (auto& [name, value] : to) copy(value, from.at(name).expand_view(value.shape()));
+    EXPECT_LT(max_difference(shared.logits(ids), apart.logits(ids)), 1e-12);
+    backward(shared.loss(ids, targets));
+    backward(apart.loss(ids, targets));
+    const std::map<std::string, Tensor> sums = gradients(shared), own = gradients(apart);
+    for (const auto& [name, gradient] : sums) {
+      const Tensor& each = own.at(name);
+      const Tensor total = each.shape() == gradient.shape() ? each : sum(each, {0}, true);
+      EXPECT_LT(max_difference(gradient, total), 1e-12) << name;
+    }
+  }
 }
 
 // A net shared by the layers is one net: its gradient is the sum over the layers.

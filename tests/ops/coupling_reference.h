@@ -39,6 +39,7 @@ inline std::string name_of(Map map) {
 struct CouplingSetup {
   std::int64_t batch, time, query_heads, key_heads, width, hidden, nets;
   int steps;
+  bool own_dt = false;  // each head its own, though one net serves all
 };
 
 // q and k as views into one buffer [B, T, Hq + 2 Hkv, D], as the model has them; w1, w2, dt. affine
@@ -58,7 +59,8 @@ inline Tensors coupling_inputs(Map map, const CouplingSetup& s, DType dtype) {
              qkv.slice_view(2, s.query_heads, s.query_heads + s.key_heads),
              convert(random_tensor(w1, -2 * spread, 2 * spread, 2), dtype),
              convert(random_tensor(w2, -deep, deep, 3), dtype)};
-  if (!affine) in.push_back(convert(random_tensor({s.nets}, 0.05, 0.3, 4), dtype));
+  const std::int64_t step_sizes = s.own_dt ? s.key_heads : s.nets;
+  if (!affine) in.push_back(convert(random_tensor({step_sizes}, 0.05, 0.3, 4), dtype));
   return in;
 }
 
@@ -107,7 +109,9 @@ class CompositeHead {
     k = slice(in[1], 2, head, head + 1);
     w1_ = slice(in[2], 0, net, net + 1);
     w2_ = slice(in[3], 0, net, net + 1);
-    if (in.size() > 4) dt_ = slice(in[4], 0, net, net + 1);
+    if (in.size() == 4) return;
+    const std::int64_t own = in[4].size(0) == 1 ? 0 : head;
+    dt_ = slice(in[4], 0, own, own + 1);
   }
 
   void step(Map map) {

@@ -66,7 +66,8 @@ INSTANTIATE_TEST_SUITE_P(
             CouplingSetup{1, 40, 2, 2, 64, 64, 2, 3}, CouplingSetup{3, 11, 2, 2, 16, 8, 1, 4},
             CouplingSetup{2, 33, 6, 2, 16, 8, 2, 2}, CouplingSetup{2, 32, 4, 2, 64, 8, 1, 1},
             CouplingSetup{2, 35, 2, 1, 5, 64, 1, 4}, CouplingSetup{1, 150, 3, 3, 5, 3, 3, 1},
-            CouplingSetup{1, 1, 2, 2, 24, 16, 2, 1}, CouplingSetup{1, 300, 1, 1, 16, 17, 1, 2})),
+            CouplingSetup{1, 1, 2, 2, 24, 16, 2, 1}, CouplingSetup{1, 300, 1, 1, 16, 17, 1, 2},
+            CouplingSetup{2, 45, 6, 3, 16, 8, 1, 2, true})),
     [](const auto& test) {
       return name_of(std::get<0>(test.param)) + "_" + std::to_string(test.index);
     });
@@ -287,7 +288,13 @@ TEST_P(Coupling, ErrorsNameTheShapes) {
   EXPECT_EQ(with(3, {2, 3, 8}),
             concat(op, ": w2 is [2, 3, 8], expected [2, ",
                    map == Map::hamiltonian_potential ? 1 : 8, ", 3], as w1 is [2, 3, 8]"));
-  EXPECT_EQ(with(4, {1}), op + ": dt is [1], expected [2], one per net");
+  EXPECT_EQ(with(4, {1}), op + ": dt is [1], expected [2], one per key head");
+  const Tensors shared = coupling_inputs(map, {1, 2, 4, 2, 8, 3, 1, 1}, DType::f32);
+  Tensors bad = shared;
+  bad[4] = Tensor::zeros({3}, DType::f32);
+  EXPECT_EQ(message(map, bad), op +
+                                   ": dt is [3], expected [2], one per key head, or [1] for all of "
+                                   "them, as for the net");
 }
 
 TEST_P(Coupling, OnlyInvertibleMapsRunBack) {

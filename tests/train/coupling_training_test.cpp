@@ -5,14 +5,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <tuple>
 
 #include "models/enum_names.h"
 #include "models/transformer.h"
 #include "runtime/memory_ops.h"
+#include "runtime/safetensors.h"
 #include "tests/train/train_support.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_files.h"
+#include "train/manifest.h"
 #include "train/sampler.h"
 #include "train/trainer.h"
 
@@ -153,6 +157,74 @@ TEST_P(CouplingTraining, LearnsResumesAndGenerates) {
   EXPECT_GT(largest_difference(exact_logits(model, none, ids),
                                exact_logits(model, reader.model_config(), ids)),
             1e-11);
+}
+
+// The checkpoint as older versions wrote it under coupling_sharing layer: one dt for all heads.
+void keep_one_dt(const std::string& directory) {
+  Manifest manifest = read_manifest(directory);
+  for (const char* name : {kModelFile, kOptimizerFile}) {
+    const std::string path = concat(directory, "/", name);
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    NamedTensors tensors;
+    for (const std::string& tensor : file.names()) {
+      const Tensor whole = file.load(tensor);
+      const bool dt = tensor.find("coupling.dt") != std::string::npos;
+      tensors.emplace_back(tensor, dt ? clone(whole.slice_view(0, 0, 1)) : whole);
+    }
+    std::filesystem::remove(path);
+    manifest.files[name] = write_safetensors(path, tensors, file.metadata());
+  }
+  write_bytes(concat(directory, "/manifest.json"), to_json(manifest));
+}
+
+TEST(OldCheckpoints, ACheckpointWithOneDtALayerGivesItToEveryHead) {
+  const TempDirectory dir;
+  RunConfig config = run_of(dir, {CouplingKind::euler, Scoring::softmax, Family::llama, 4});
+  config.model.coupling_sharing = CouplingSharing::layer;
+  config.max_iters = 10;
+  std::vector<double> losses;
+  const std::string checkpoint = run_to_end(config, {}, losses);
+  keep_one_dt(checkpoint);
+
+  Recorder reporter;
+  const CheckpointReader reader = CheckpointReader::open(checkpoint, reporter, true);
+  EXPECT_NE(reporter.notices.find("model.safetensors: blocks.0.attn.coupling.dt is one dt for all "
+                                  "heads of the layer"),
+            std::string::npos)
+      << reporter.notices;
+  Transformer model(reader.model_config());
+  AdamW optimizer(named_tensors(model), {});
+  reader.load_weights(optimizer.tensors());
+  reader.load_optimizer(optimizer);
+  const SafetensorsFile weights = SafetensorsFile::open(concat(checkpoint, "/", kModelFile));
+  const SafetensorsFile moments = SafetensorsFile::open(concat(checkpoint, "/", kOptimizerFile));
+  int seen = 0;
+  for (std::size_t i = 0; i < optimizer.tensors().size(); ++i) {
+    const NamedTensor& t = optimizer.tensors()[i];
+    if (!t.name.ends_with("coupling.dt")) continue;
+    ++seen;
+    ASSERT_EQ(t.value.shape(), Shape{4});
+    for (std::int64_t head = 0; head < 4; ++head) {
+      const auto of_head = [&](const Tensor& x) { return x.data<float>()[head]; };
+      EXPECT_EQ(of_head(t.value), weights.load(t.name).item());
+      EXPECT_EQ(of_head(optimizer.first_moment(i)), moments.load(t.name + kFirstMoment).item());
+      EXPECT_EQ(of_head(optimizer.second_moment(i)), moments.load(t.name + kSecondMoment).item());
+    }
+  }
+  EXPECT_EQ(seen, 1);
+
+  // The run goes on, and its heads part.
+  config.resume = true;
+  config.max_iters = 20;
+  const std::string last = run_to_end(config, {}, losses);
+  const Tensor dt =
+      SafetensorsFile::open(concat(last, "/", kModelFile)).load("blocks.0.attn.coupling.dt");
+  EXPECT_EQ(dt.shape(), Shape{4});
+  EXPECT_NE(dt.data<float>()[0], dt.data<float>()[1]);
+  // Bare weights start another run in the same way.
+  Recorder told;
+  load_initial_weights(concat(checkpoint, "/", kModelFile), optimizer.tensors(), {}, told);
+  EXPECT_NE(told.notices.find("each of the 4 heads starts from it"), std::string::npos);
 }
 
 std::string combination_name(const testing::TestParamInfo<Combination>& info) {

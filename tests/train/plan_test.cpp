@@ -75,6 +75,7 @@ TEST(Plan, OfOtherModelsIsExact) {
   exact("diff", [](RunConfig& r) { r.model.scoring = Scoring::diff; });
   exact("diff_v2", [](RunConfig& r) { r.model.scoring = Scoring::diff_v2; });
   exact("one net for all", [](RunConfig& r) { r.model.coupling_sharing = CouplingSharing::model; });
+  exact("one net a layer", [](RunConfig& r) { r.model.coupling_sharing = CouplingSharing::layer; });
   exact("some layers couple", [](RunConfig& r) { r.model.coupling_layers = {1}; });
   exact("run back", [](RunConfig& r) {
     r.model.coupling = CouplingKind::leapfrog;
