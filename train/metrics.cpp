@@ -113,7 +113,6 @@ void Metrics::write_waiting() {
   try {
     repair();
     if (file_ == nullptr) {
-      listed_ = file_system().exists(path_);
       file_ = std::make_unique<FileWriter>(file_system().create(path_, WriteMode::append));
     }
     if (torn_) file_system().truncate_file(path_, size_);

@@ -55,7 +55,7 @@ class Metrics final : public Reporter {
   std::int64_t size_ = 0;        // bytes of the file that stay: whole lines
   bool torn_ = false;            // the file may hold more than them
   std::string waiting_;          // lines that come behind them
-  bool listed_ = true;           // the file's name is on the disk
+  bool listed_ = false;          // its name is on the disk; a killed run may have left it off
   std::unique_ptr<Line> last_;   // of the file or the waiting ones
   std::int64_t last_begin_ = 0;  // bytes before it
   bool taken_back_ = false;      // line_ is it
