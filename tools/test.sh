@@ -11,7 +11,8 @@
 #                          skipped without them unless DUET_REQUIRE_SIM=1
 #   tools/test.sh asan     the simulator and its planted bugs under AddressSanitizer and UBSan
 #   tools/test.sh tsan     the same under clang's ThreadSanitizer
-#   tools/test.sh nightly  all of sim under both, and the plans of larger models
+#   tools/test.sh nightly  all of sim under both, and what takes long: the plans of larger models, every
+#                          kill, failing call and power cut of tiny runs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/packages.sh

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "runtime/file_system.h"
+#include "tests/runtime/soak.h"
 #include "tests/train/train_support.h"
 #include "train/trainer.h"
 
@@ -96,7 +97,7 @@ TEST(Kill, AtFileOperationsAllThroughARun) {
   config.out_dir = dir.file("straight");
   const auto straight = checkpoint_tensors(train(config).checkpoint);
   std::int64_t kills = 0;
-  for (std::int64_t call = 1;; call += 5) {
+  for (std::int64_t call = 1;; call += soak() ? 1 : 5) {
     SCOPED_TRACE(concat("killed at call ", call));
     config.out_dir = dir.file(concat("run", call));
     if (!run_child(config.out_dir, call)) break;
