@@ -64,7 +64,9 @@ void RunDirectory::make_directory(const std::string& name) { make(path(name)); }
 void RunDirectory::remember(const std::string& file) {
   std::optional<std::string> content;
   FileSystem& files = file_system();
-  if (files.exists(file)) content = files.read_file(file, files.file_size(file));
+  // Far above what a run writes here: a longer file is none of its own, and stays as it is.
+  constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
+  if (files.exists(file)) content = files.read_file(file, kMostBytes);
   before_.emplace_back(file, std::move(content));
 }
 

@@ -16,6 +16,7 @@
 #include "train/lab/experiment.h"
 #include "train/lab/run_log.h"
 #include "train/metrics.h"
+#include "train/run_directory.h"
 
 namespace duet::test {
 namespace {
@@ -184,6 +185,21 @@ TEST(ForeignFiles, ALogIsReadLineByLine) {
   for (const char* short_text : {"", "\n", "\n\n", "x"}) {
     write_bytes(dir.file("metrics.jsonl"), short_text);
     EXPECT_TRUE(read_run_log(dir.path()).points.empty());
+  }
+}
+
+TEST(ForeignFiles, AFileThatIsFarTooLongIsNotReadWhole) {
+  const TempDirectory dir;
+  const std::string run = dir.file("run");
+  fs::create_directory(run);
+  for (const char* name : {"env.json", "config.toml", "tokenizer.json"}) {
+    const std::string path = concat(run, "/", name);
+    write_bytes(path, "");
+    fs::resize_file(path, std::uintmax_t{1} << 40);  // without blocks on the disk
+    RunDirectory directory(run);
+    expect_in(name, error_of(ErrorKind::file, [&] { directory.write(name, "x"); }));
+    EXPECT_EQ(fs::file_size(path), std::uintmax_t{1} << 40);
+    fs::remove(path);
   }
 }
 
