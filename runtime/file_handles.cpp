@@ -1,6 +1,7 @@
 // The open files of file_system.h: loops over short writes and reads, and the texts of errors.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -132,6 +133,14 @@ void FileReader::read(std::int64_t offset, void* data, std::int64_t bytes) const
     offset += n;
     bytes -= n;
   }
+}
+
+FileReader::Stamp FileReader::stamp() const {
+  struct stat info {};
+  if (::fstat(handle_.fd(), &info) != 0) {
+    throw_file_error(ErrorKind::io, path(), "look at", errno);
+  }
+  return {info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
 }
 
 std::string FileReader::head(std::int64_t limit) const {

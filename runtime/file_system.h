@@ -83,6 +83,12 @@ class FileReader {
   const std::string& path() const { return handle_.path(); }
   // Exactly `bytes` bytes from `offset`. Throws Error(file) if the file ends before them.
   void read(std::int64_t offset, void* data, std::int64_t bytes) const;
+  // Changes when somebody writes to the file: its size and the time of its last change now.
+  struct Stamp {
+    std::int64_t size = 0, seconds = 0, nanoseconds = 0;
+    friend bool operator==(const Stamp&, const Stamp&) = default;
+  };
+  Stamp stamp() const;
   // The first bytes, at most `limit`: food for describe_magic().
   std::string head(std::int64_t limit = 512) const;
 

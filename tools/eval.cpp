@@ -12,11 +12,11 @@
 #include "tools/commands.h"
 #include "tools/flags.h"
 #include "tools/output.h"
-#include "train/data.h"
 #include "train/diagnostics.h"
 #include "train/evaluate.h"
 #include "train/mqar.h"
 #include "train/text.h"
+#include "train/text_file.h"
 
 namespace duet {
 namespace {
@@ -130,7 +130,8 @@ int run_eval(const Arguments& arguments) {
   flags.toggle("json", &json, "one JSON object instead of lines");
   if (!flags.parse(arguments)) return 0;
 
-  const std::string text = data.empty() ? "" : read_text(data, /*strict_utf8=*/false);
+  std::shared_ptr<const TextFile> text;
+  if (!data.empty()) text = std::make_shared<const TextFile>(data, /*strict_utf8=*/false);
   const CheckpointModel opened = open_model(path, threads, device);
   if (opened.tokenizer->mqar() != nullptr) {
     check(data.empty(), ErrorKind::usage, "--data: got ", in_quotes(data),
@@ -142,12 +143,13 @@ int run_eval(const Arguments& arguments) {
   const std::int64_t block = opened.model.config().block_size;
   check(options.stride <= block, ErrorKind::usage, "--stride: got ", options.stride,
         ", expected at most the model's block_size, ", block);
-  TokenPart part{opened.tokenizer->encode(text), text.size()};
-  check(part.tokens.size() >= 2, ErrorKind::file, printable(data), ": got ", part.tokens.size(),
+  const TextTokens part(text, 0, text->size());
+  check(part.size() >= 2, ErrorKind::file, printable(data), ": got ", part.size(),
         " tokens, expected at least 2: a loss needs a token and its next");
   set_memory_advice(eval_advice(opened.model, options));
   const EvalResult result = evaluate(opened.model, part, options);
-  const double ppl_word = perplexity_per_word(result, text);
+  const std::int64_t words = count_words(*text);
+  const double ppl_word = perplexity_per_word(result, words);
 
   std::optional<Diagnostics> diagnostics;
   Tensor sample;
@@ -172,7 +174,6 @@ int run_eval(const Arguments& arguments) {
     write_out(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     return 0;
   }
-  const auto count = [](auto n) { return format_count(static_cast<std::int64_t>(n)); };
   write_out(fmt::format("checkpoint     {} (step {})\n"
                         "data           {}: {} bytes, {} tokens, {} words\n"
                         "protocol       window {}, stride {}, {} {}, {} targets\n"
@@ -181,11 +182,11 @@ int run_eval(const Arguments& arguments) {
                         "ppl per word   {:.5g}\n"
                         "bits per byte  {:.4f}\n",
                         printable(opened.checkpoint.directory(), 4096),
-                        opened.checkpoint.state().step, printable(data, 4096), count(text.size()),
-                        count(part.tokens.size()), count(count_words(text)), result.window,
-                        result.stride, count(result.windows), plural(result.windows, "window"),
-                        count(result.tokens), result.loss, result.ppl, ppl_word,
-                        result.bits_per_byte) +
+                        opened.checkpoint.state().step, printable(data, 4096),
+                        format_count(part.bytes()), format_count(part.size()), format_count(words),
+                        result.window, result.stride, format_count(result.windows),
+                        plural(result.windows, "window"), format_count(result.tokens), result.loss,
+                        result.ppl, ppl_word, result.bits_per_byte) +
             (diagnostics ? table_of(*diagnostics, sample) : ""));
   return 0;
 }

@@ -2,97 +2,46 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
+#include <numeric>
 #include <utility>
 
-#include "runtime/file_system.h"
-#include "runtime/hash.h"
 #include "runtime/memory_ops.h"
 #include "runtime/random.h"
 
 namespace duet {
 namespace {
 
-// Binary formats and UTF-16 hold bytes that no UTF-8 text has. A text may well begin with "%PDF";
-// a Git LFS pointer and an HTML page are texts, but not the ones that were meant.
-std::optional<Magic> not_a_text(std::string_view head) {
-  const std::optional<Magic> magic = describe_magic(head);
-  if (magic && (head[0] == 'v' || magic->what.find("HTML") != std::string_view::npos)) {
-    return magic;
-  }
-  // The head may end inside a character.
-  const std::string_view whole =
-      head.substr(0, head.size() - std::min<std::size_t>(head.size(), 3));
-  const bool binary = whole.find('\0') != std::string_view::npos || first_invalid_utf8(whole) >= 0;
-  if (magic && binary) return magic;
-  // UTF-16 without its mark: Latin letters have a zero in every second byte.
-  std::size_t zeros[2] = {0, 0};
-  for (std::size_t i = 0; i < head.size(); ++i) zeros[i % 2] += head[i] == '\0' ? 1 : 0;
-  const std::size_t half = head.size() / 2;
-  if (half >= 8 &&
-      ((zeros[0] > half * 3 / 4 && zeros[1] == 0) || (zeros[1] > half * 3 / 4 && zeros[0] == 0))) {
-    return Magic{"UTF-16 text", "convert it to UTF-8 first (iconv -t UTF-8)"};
-  }
-  return std::nullopt;
-}
-
-TokenPart tokenise(const Tokenizer& tokenizer, std::string_view text) {
-  return {tokenizer.encode(text), text.size()};
-}
-
-void check_length(const TokenPart& part, std::int64_t needed, const std::string& path,
+void check_length(const TokenSource& part, std::int64_t needed, const std::string& path,
                   const char* what, const char* advice) {
-  const auto found = static_cast<std::int64_t>(part.tokens.size());
-  check(found >= needed, ErrorKind::file, path, ": the ", what, " is too short: found ", found,
-        " tokens, needed at least ", needed, "; ", advice);
+  check(part.size() >= needed, ErrorKind::file, path, ": the ", what, " is too short: found ",
+        part.size(), " tokens, needed at least ", needed, "; ", advice);
 }
 
 }  // namespace
 
-std::int64_t first_invalid_utf8(std::string_view bytes) {
-  std::size_t at = 0;
-  while (at < bytes.size()) {
-    const std::size_t length = utf8_length(bytes.substr(at, 4));
-    if (length == 0) return static_cast<std::int64_t>(at);
-    at += length;
-  }
-  return -1;
-}
-
-std::string read_text(const std::string& path, bool strict_utf8, FileIdentity* identity) {
-  std::string text = file_system().read_file(path, std::numeric_limits<std::int64_t>::max());
-  check(!text.empty(), ErrorKind::file, path, ": the file is empty; expected a text");
-  if (const auto magic = not_a_text(std::string_view(text).substr(0, 512))) {
-    throw Error(ErrorKind::file,
-                concat(path, ": expected a text, found ", magic->what, "; ", magic->advice));
-  }
-  if (strict_utf8) {
-    const std::int64_t bad = first_invalid_utf8(text);
-    check(bad < 0, ErrorKind::file, path, ": not valid UTF-8 at byte ", bad,
-          "; repair the text, or leave out --strict_utf8 to take bytes as they are");
-  }
-  if (identity != nullptr) *identity = {path, text.size(), hash_bytes(text)};
-  return text;
-}
-
 Dataset load_dataset(const RunConfig& config, const Tokenizer& tokenizer) {
   check(!config.data.empty(), ErrorKind::usage,
         "data: no training text is named; give --data FILE");
+  check(tokenizer.name() == "byte", ErrorKind::internal, "data: a text is read as bytes, got the ",
+        tokenizer.name(), " tokenizer");
   Dataset set;
-  const std::string text = read_text(config.data, config.strict_utf8, &set.data);
+  const auto text = std::make_shared<const TextFile>(config.data, config.strict_utf8);
+  set.data = text->identity();
   if (config.val_data.empty()) {
-    const std::size_t cut = text.size() / 10 * 9 + text.size() % 10 * 9 / 10;
-    set.train = tokenise(tokenizer, std::string_view(text).substr(0, cut));
-    set.val = tokenise(tokenizer, std::string_view(text).substr(cut));
+    const std::int64_t cut = text->size() / 10 * 9 + text->size() % 10 * 9 / 10;
+    set.train = std::make_unique<TextTokens>(text, 0, cut);
+    set.val = std::make_unique<TextTokens>(text, cut, text->size());
   } else {
-    set.train = tokenise(tokenizer, text);
-    set.val = tokenise(tokenizer, read_text(config.val_data, config.strict_utf8, &set.val_data));
+    const auto val = std::make_shared<const TextFile>(config.val_data, config.strict_utf8);
+    set.val_data = val->identity();
+    set.train = std::make_unique<TextTokens>(text, 0, text->size());
+    set.val = std::make_unique<TextTokens>(val, 0, val->size());
   }
   const bool split = config.val_data.empty();
-  check_length(set.train, config.model.block_size + 1, config.data,
+  check_length(*set.train, config.model.block_size + 1, config.data,
                split ? "training part (the first 90 %)" : "text",
                "give more text, or a smaller block_size");
-  check_length(set.val, 2, split ? config.data : config.val_data,
+  check_length(*set.val, 2, split ? config.data : config.val_data,
                split ? "validation part (the last 10 %)" : "text", "give more text");
   return set;
 }
@@ -101,6 +50,9 @@ WindowOrder::WindowOrder(std::int64_t tokens, std::int64_t block, std::uint64_t 
     : pairs_(tokens - 1), block_(block), windows_((pairs_ + block - 1) / block), seed_(seed) {
   check(block >= 1 && pairs_ >= block, ErrorKind::internal, "windows: ", tokens,
         " tokens do not fill one window of ", block + 1);
+  check(windows_ <= std::numeric_limits<std::uint32_t>::max(), ErrorKind::usage, "block_size: got ",
+        block, ", which cuts ", tokens, " tokens into ", windows_, " windows, expected at most ",
+        std::numeric_limits<std::uint32_t>::max(), "; raise block_size");
 }
 
 WindowOrder::Window WindowOrder::window(std::int64_t sample) {
@@ -116,7 +68,7 @@ WindowOrder::Window WindowOrder::window(std::int64_t sample) {
     };
     offset_ = below(0, pairs_);
     permutation_.resize(static_cast<std::size_t>(windows_));
-    for (std::int64_t i = 0; i < windows_; ++i) permutation_[static_cast<std::size_t>(i)] = i;
+    std::iota(permutation_.begin(), permutation_.end(), 0U);
     for (std::int64_t i = windows_ - 1; i > 0; --i) {  // Fisher and Yates
       std::swap(permutation_[static_cast<std::size_t>(i)],
                 permutation_[static_cast<std::size_t>(below(i, i + 1))]);
@@ -127,20 +79,27 @@ WindowOrder::Window WindowOrder::window(std::int64_t sample) {
   return {(offset_ + slot * block_) % pairs_, std::min(block_, pairs_ - slot * block_)};
 }
 
-Batch training_batch(std::span<const std::int32_t> tokens, WindowOrder& order, std::int64_t sample,
+Batch training_batch(const TokenSource& tokens, WindowOrder& order, std::int64_t sample,
                      std::int64_t batch_size, std::int64_t block) {
   const MemoryScope scope("batch");
   Batch batch{Tensor::empty({batch_size, block}, DType::i32),
               Tensor::empty({batch_size, block}, DType::i32)};
   auto* ids = batch.ids.mutable_data<std::int32_t>();
   auto* targets = batch.targets.mutable_data<std::int32_t>();
-  const auto pairs = static_cast<std::int64_t>(tokens.size()) - 1;
+  const std::int64_t pairs = tokens.size() - 1;
+  std::vector<std::int32_t> run(static_cast<std::size_t>(std::min(block, pairs)) + 1);
   for (std::int64_t b = 0; b < batch_size; ++b) {
     const WindowOrder::Window window = order.window(sample + b);
-    for (std::int64_t t = 0; t < block; ++t) {
-      const auto pair = static_cast<std::size_t>((window.begin + t) % pairs);
-      ids[b * block + t] = tokens[pair];
-      targets[b * block + t] = t < window.count ? tokens[pair + 1] : kIgnoredTarget;
+    for (std::int64_t t = 0; t < block;) {
+      // The pairs up to the end of the window, or of the text.
+      const std::int64_t pair = (window.begin + t) % pairs;
+      const std::int64_t count = std::min(block - t, pairs - pair);
+      tokens.read(pair, {run.data(), static_cast<std::size_t>(count) + 1});
+      for (std::int64_t i = 0; i < count; ++i, ++t) {
+        ids[b * block + t] = run[static_cast<std::size_t>(i)];
+        targets[b * block + t] =
+            t < window.count ? run[static_cast<std::size_t>(i) + 1] : kIgnoredTarget;
+      }
     }
     batch.counted += window.count;
   }

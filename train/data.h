@@ -1,43 +1,24 @@
-// Data: a text file as tokens, its training and validation parts, and the order of the windows.
+// Data: the training and validation parts of a text, and the order of the windows.
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
+#include <memory>
 #include <vector>
 
 #include "runtime/tensor.h"
 #include "train/run_config.h"
+#include "train/text_file.h"
+#include "train/token_source.h"
 #include "train/tokenizer.h"
 
 namespace duet {
 
-// Which file it was: recorded at the start, compared on resume.
-struct FileIdentity {
-  std::string path;
-  std::uint64_t bytes = 0;
-  std::string hash;  // XXH3-128 of the content, hexadecimal
-};
-
-// Bytes stay bytes. Throws Error(file) naming what the file is when it is no text (UTF-16, gzip, a
-// Git LFS pointer, ...), and with `strict_utf8` the offset of the first byte that is not UTF-8.
-std::string read_text(const std::string& path, bool strict_utf8, FileIdentity* identity = nullptr);
-
-// Offset of the first byte that is not well-formed UTF-8, or -1.
-std::int64_t first_invalid_utf8(std::string_view bytes);
-
-struct TokenPart {
-  std::vector<std::int32_t> tokens;
-  std::uint64_t bytes = 0;  // of text behind the tokens
-};
-
 struct Dataset {
-  TokenPart train, val;
+  std::unique_ptr<const TokenSource> train, val;
   FileIdentity data, val_data;  // val_data.path is empty when `data` was split
 };
 
-// Reads config.data, and val_data or the last 10 % of data. Throws Error(file) when the training
+// Opens config.data, and val_data or the last 10 % of data. Throws Error(file) when the training
 // part is shorter than one window (block_size + 1 tokens) or the validation part than two tokens,
 // Error(usage) when no data is named.
 Dataset load_dataset(const RunConfig& config, const Tokenizer& tokenizer);
@@ -61,6 +42,7 @@ Batch to_device(const Batch& batch, Device device);
 // trained on exactly once an epoch. The last window of an epoch may be short.
 class WindowOrder {
  public:
+  // Throws Error(usage) for more windows than the order can name, 2^32.
   WindowOrder(std::int64_t tokens, std::int64_t block, std::uint64_t seed);
 
   struct Window {
@@ -70,17 +52,21 @@ class WindowOrder {
   std::int64_t windows_per_epoch() const { return windows_; }
   std::int64_t epoch(std::int64_t sample) const { return sample / windows_; }
   Window window(std::int64_t sample);
+  // What an epoch's order takes.
+  static std::uint64_t bytes(std::int64_t windows) {
+    return static_cast<std::uint64_t>(windows) * sizeof(std::uint32_t);
+  }
 
  private:
   std::int64_t pairs_, block_, windows_;
   std::uint64_t seed_;
   std::int64_t epoch_ = -1;  // whose permutation is at hand
   std::int64_t offset_ = 0;
-  std::vector<std::int64_t> permutation_;
+  std::vector<std::uint32_t> permutation_;
 };
 
 // The windows `samples`, samples + 1, ... of the order, as one batch.
-Batch training_batch(std::span<const std::int32_t> tokens, WindowOrder& order, std::int64_t sample,
+Batch training_batch(const TokenSource& tokens, WindowOrder& order, std::int64_t sample,
                      std::int64_t batch_size, std::int64_t block);
 
 }  // namespace duet

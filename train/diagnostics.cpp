@@ -185,15 +185,15 @@ HeadTable diff_lambdas(const Transformer& model, const Tensor& ids) {
   return table;
 }
 
-Tensor sample_sequences(const TokenPart& part, std::int64_t block, std::int64_t sequences) {
-  const auto n = static_cast<std::int64_t>(part.tokens.size());
+Tensor sample_sequences(const TokenSource& part, std::int64_t block, std::int64_t sequences) {
+  const std::int64_t n = part.size();
   const std::int64_t length = std::min(block, n);
   const std::int64_t count = std::clamp<std::int64_t>(sequences, 1, n - length + 1);
   Tensor ids = Tensor::empty({count, length}, DType::i32);
-  auto* out = ids.mutable_data<std::int32_t>();
+  auto* const out = ids.mutable_data<std::int32_t>();
   for (std::int64_t s = 0; s < count; ++s) {
     const std::int64_t begin = s * (n - length) / std::max<std::int64_t>(1, count - 1);
-    out = std::copy_n(part.tokens.begin() + begin, length, out);
+    part.read(begin, {out + s * length, static_cast<std::size_t>(length)});
   }
   return ids;
 }

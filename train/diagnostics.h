@@ -48,7 +48,7 @@ HeadTable diff_lambdas(const Transformer& model, const Tensor& ids);
 
 // [S, T] of the text, spread evenly, always the same; T = block, or less if the text is shorter.
 // Requires at least one token.
-Tensor sample_sequences(const TokenPart& part, std::int64_t block, std::int64_t sequences);
+Tensor sample_sequences(const TokenSource& part, std::int64_t block, std::int64_t sequences);
 
 // --- The measures, on row-major matrices of doubles
 

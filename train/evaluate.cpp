@@ -24,22 +24,25 @@ struct Windows {
   std::int64_t counted_from(std::int64_t j) const { return j == 0 ? 0 : end(j - 1); }
 };
 
-Batch eval_batch(const std::vector<std::int32_t>& tokens, const Windows& windows,
-                 const std::vector<std::int64_t>& chosen, std::size_t first, std::size_t rows) {
+// The windows in `rows`.
+Batch eval_batch(const TokenSource& tokens, const Windows& windows,
+                 const std::vector<std::int64_t>& rows) {
   const std::int64_t block = windows.block;
-  const auto b_size = static_cast<std::int64_t>(rows);
-  Batch batch{Tensor::empty({b_size, block}, DType::i32),
-              Tensor::empty({b_size, block}, DType::i32)};
+  Batch batch{Tensor::empty({std::ssize(rows), block}, DType::i32),
+              Tensor::empty({std::ssize(rows), block}, DType::i32)};
   auto* ids = batch.ids.mutable_data<std::int32_t>();
   auto* targets = batch.targets.mutable_data<std::int32_t>();
-  for (std::size_t r = 0; r < rows; ++r) {
-    const std::int64_t j = chosen[first + r];
+  std::vector<std::int32_t> window;
+  for (const std::int64_t j : rows) {
+    // A token more than there are pairs.
+    window.resize(static_cast<std::size_t>(windows.end(j) - windows.begin(j)) + 1);
+    tokens.read(windows.begin(j), window);
     for (std::int64_t t = 0; t < block; ++t) {
       const std::int64_t pair = windows.begin(j) + t;
       const bool inside = pair < windows.end(j);
       const bool counts = inside && pair >= windows.counted_from(j);
-      *ids++ = inside ? tokens[static_cast<std::size_t>(pair)] : 0;
-      *targets++ = counts ? tokens[static_cast<std::size_t>(pair) + 1] : kIgnoredTarget;
+      *ids++ = inside ? window[static_cast<std::size_t>(t)] : 0;
+      *targets++ = counts ? window[static_cast<std::size_t>(t) + 1] : kIgnoredTarget;
       batch.counted += counts ? 1 : 0;
     }
   }
@@ -48,9 +51,9 @@ Batch eval_batch(const std::vector<std::int32_t>& tokens, const Windows& windows
 
 }  // namespace
 
-EvalResult evaluate(const Transformer& model, const TokenPart& part, const EvalOptions& options) {
+EvalResult evaluate(const Transformer& model, const TokenSource& part, const EvalOptions& options) {
   const std::int64_t block = model.config().block_size;
-  const auto n = static_cast<std::int64_t>(part.tokens.size());
+  const std::int64_t n = part.size();
   check(n >= 2, ErrorKind::file, "eval: the text is too short: found ", n,
         " tokens, needed at least 2");
   check(options.stride >= 0 && options.stride <= block, ErrorKind::usage, "stride: got ",
@@ -59,18 +62,18 @@ EvalResult evaluate(const Transformer& model, const TokenPart& part, const EvalO
   const std::int64_t all = windows.count();
   const std::int64_t wanted =
       options.batches == 0 ? all : std::min(all, options.batches * options.batch_size);
-  std::vector<std::int64_t> chosen;
-  for (std::int64_t i = 0; i < wanted; ++i) chosen.push_back(i * all / wanted);
 
   const NoGradGuard no_grad;
   EvalResult result;
   double total = 0;
-  const auto batch_size = static_cast<std::size_t>(options.batch_size);
-  for (std::size_t i = 0; i < chosen.size(); i += batch_size) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < wanted; i += options.batch_size) {
     check_stop();
-    const std::size_t rows = std::min(batch_size, chosen.size() - i);
-    const Batch batch =
-        to_device(eval_batch(part.tokens, windows, chosen, i, rows), model.device());
+    rows.clear();
+    for (std::int64_t k = i; k < std::min(wanted, i + options.batch_size); ++k) {
+      rows.push_back(k * all / wanted);  // spread evenly
+    }
+    const Batch batch = to_device(eval_batch(part, windows, rows), model.device());
     LinearCrossEntropyOptions loss_options;
     loss_options.ignore_index = kIgnoredTarget;
     const Tensor loss = model.loss(batch.ids, batch.targets, loss_options, ForwardContext{});
@@ -82,25 +85,14 @@ EvalResult evaluate(const Transformer& model, const TokenPart& part, const EvalO
   result.stride = windows.stride;
   result.loss = total / static_cast<double>(result.tokens);
   result.ppl = std::exp(result.loss);
-  const double tokens_per_byte = static_cast<double>(n) / static_cast<double>(part.bytes);
+  const double tokens_per_byte = static_cast<double>(n) / static_cast<double>(part.bytes());
   result.bits_per_byte = result.loss / std::numbers::ln2 * tokens_per_byte;
   return result;
 }
 
-std::int64_t count_words(std::string_view text) {
-  std::int64_t words = 0;
-  bool inside = false;
-  for (const char c : text) {
-    const bool space = c == ' ' || (c >= '\t' && c <= '\r');
-    if (!space && !inside) ++words;
-    inside = !space;
-  }
-  return words;
-}
-
-double perplexity_per_word(const EvalResult& result, std::string_view text) {
-  const auto words = static_cast<double>(std::max<std::int64_t>(1, count_words(text)));
-  return std::exp(result.loss * static_cast<double>(result.tokens) / words);
+double perplexity_per_word(const EvalResult& result, std::int64_t words) {
+  return std::exp(result.loss * static_cast<double>(result.tokens) /
+                  static_cast<double>(std::max<std::int64_t>(1, words)));
 }
 
 }  // namespace duet

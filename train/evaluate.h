@@ -30,11 +30,10 @@ struct EvalResult {
 
 // No dropout, no graph, no change of any random stream. Throws Error(file) for fewer than 2 tokens,
 // Stopped when a stop is requested.
-EvalResult evaluate(const Transformer& model, const TokenPart& part, const EvalOptions& options);
+EvalResult evaluate(const Transformer& model, const TokenSource& part, const EvalOptions& options);
 
-// exp(summed loss / words), where words are runs of bytes between white space. `text` is what the
-// result was measured on, as a whole.
-double perplexity_per_word(const EvalResult& result, std::string_view text);
-std::int64_t count_words(std::string_view text);
+// exp(summed loss / words) of a text with so many words (count_words), of which the result was
+// measured on the whole.
+double perplexity_per_word(const EvalResult& result, std::int64_t words);
 
 }  // namespace duet

@@ -147,8 +147,7 @@ void Run::build() {
   if (mqar_ != nullptr) {
     order_.emplace(mqar_order(*mqar_, config_.seed));
   } else {
-    const auto tokens = static_cast<std::int64_t>(data_.train.tokens.size());
-    order_.emplace(tokens, config_.model.block_size, config_.seed);
+    order_.emplace(data_.train->size(), config_.model.block_size, config_.seed);
   }
   state_.run_id = checkpoint ? checkpoint->state().run_id : make_run_id();
   state_.model = config_.model;
@@ -224,8 +223,10 @@ void Run::announce() const {
   }
   start.tokens_per_step =
       config_.batch_size * config_.model.block_size * config_.gradient_accumulation_steps;
-  start.train_tokens = static_cast<std::int64_t>(data_.train.tokens.size());
-  start.val_tokens = static_cast<std::int64_t>(data_.val.tokens.size());
+  if (mqar_ == nullptr) {
+    start.train_tokens = data_.train->size();
+    start.val_tokens = data_.val->size();
+  }
   start.planned_bytes = planned_bytes_;
   reporter_.on_start(start);
 }
@@ -235,9 +236,9 @@ Batch Run::next_batch(std::int64_t sample) {
     return to_device(mqar_training_batch(*mqar_, *order_, config_.seed, sample, config_.batch_size),
                      device_);
   }
-  return to_device(training_batch(data_.train.tokens, *order_, sample, config_.batch_size,
-                                  config_.model.block_size),
-                   device_);
+  return to_device(
+      training_batch(*data_.train, *order_, sample, config_.batch_size, config_.model.block_size),
+      device_);
 }
 
 // Of the positions that have no label: the head is not computed there.
@@ -310,7 +311,7 @@ void Run::look_inside(EvalReport& report) {
   const std::int64_t tokens = std::min(config_.model.block_size, kLookTokens);
   const Tensor ids = mqar_ != nullptr
                          ? mqar_test_ids(*mqar_, config_.seed, sequences).slice_view(1, 0, tokens)
-                         : sample_sequences(data_.val, tokens, sequences);
+                         : sample_sequences(*data_.val, tokens, sequences);
   if (config_.diagnostics > 0) {
     report.diagnostics = looks_.look(*model_, ids);
     report.look_left_out = !report.diagnostics;
@@ -324,7 +325,7 @@ void Run::evaluate_now() {
   options.batch_size = config_.batch_size;
   options.batches = config_.eval_iters;
   const EvalResult eval = mqar_ != nullptr ? evaluate_mqar(*model_, *mqar_, config_.seed, options)
-                                           : evaluate(*model_, data_.val, options);
+                                           : evaluate(*model_, *data_.val, options);
   state_.last_eval_step = state_.step;
   const bool again = state_.step == told_again_;  // the checkpoint has it
   if (!again) unsaved_ = true;

@@ -2,11 +2,14 @@
 // what a forward captured.
 #include "train/diagnostics.h"
 
+#include <numeric>
+
 #include "models/enum_names.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/safetensors.h"
 #include "tests/models/model_helpers.h"
 #include "tests/train/train_support.h"
+#include "tests/train/vector_tokens.h"
 #include "train/trainer.h"
 
 namespace duet::test {
@@ -216,13 +219,14 @@ TEST(Diagnostics, ATrainingRunReportsThem) {
 }
 
 TEST(Diagnostics, SequencesAreSpreadOverTheText) {
-  TokenPart part;
-  for (std::int32_t i = 0; i < 100; ++i) part.tokens.push_back(i);
-  const Tensor ids = sample_sequences(part, 10, 4);
+  std::vector<std::int32_t> tokens(100);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const Tensor ids = sample_sequences(VectorTokens(tokens), 10, 4);
   EXPECT_EQ(ids.shape(), (Shape{4, 10}));
   EXPECT_EQ(ids.data<std::int32_t>()[0], 0);
   EXPECT_EQ(ids.data<std::int32_t>()[39], 99);
-  part.tokens.resize(5);
+  tokens.resize(5);
+  const VectorTokens part(tokens);
   EXPECT_EQ(sample_sequences(part, 10, 4).shape(), (Shape{1, 5}));
   EXPECT_EQ(sample_sequences(part, 4, 4).shape(), (Shape{2, 4}));
 }

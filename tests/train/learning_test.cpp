@@ -10,6 +10,7 @@
 
 #include "models/transformer.h"
 #include "tests/train/project_text.h"
+#include "tests/train/vector_tokens.h"
 #include "train/data.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
@@ -72,11 +73,11 @@ TEST_P(Learning, FallsBelowTheUnigramEntropy) {
 
   const std::unique_ptr<Tokenizer> tokenizer = make_byte_tokenizer();
   const Dataset data = load_dataset(run, *tokenizer);
-  const double target = unigram_entropy(data.train.tokens) - 0.3;
+  const double target = unigram_entropy(all_tokens(*data.train)) - 0.3;
   Transformer model(run.model);
   model.initialize(7);
   AdamW optimizer(named_tensors(model), {run.beta1, run.beta2, run.adam_eps, run.weight_decay});
-  WindowOrder order(static_cast<std::int64_t>(data.train.tokens.size()), run.model.block_size, 7);
+  WindowOrder order(data.train->size(), run.model.block_size, 7);
   const Schedule schedule = schedule_of(run);
 
   StepHooks hooks;
@@ -95,7 +96,7 @@ TEST_P(Learning, FallsBelowTheUnigramEntropy) {
     std::vector<Batch> batches;
     for (std::int64_t i = 0; i < micro_batches; ++i, sample += run.batch_size) {
       batches.push_back(
-          training_batch(data.train.tokens, order, sample, run.batch_size, run.model.block_size));
+          training_batch(*data.train, order, sample, run.batch_size, run.model.block_size));
     }
     losses.push_back(
         train_step(model, optimizer, run, step, learning_rate(schedule, step), batches, hooks)
