@@ -2,9 +2,11 @@
 
 #include <omp.h>
 
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 
 #include "runtime/cpu/cgroup.h"
 #include "runtime/cpu/openmp.h"
@@ -55,8 +57,19 @@ void run_parallel(std::int64_t chunks, void (*body)(void*, std::int64_t), void* 
     for (std::int64_t i = 0; i < chunks; ++i) body(context, i);
     return;
   }
+  // An exception that left the region would end the process.
+  std::exception_ptr first;
+  std::atomic<bool> failed = false;
 #pragma omp parallel for schedule(dynamic, 1)
-  for (std::int64_t i = 0; i < chunks; ++i) body(context, i);
+  for (std::int64_t i = 0; i < chunks; ++i) {
+    if (failed.load(std::memory_order_relaxed)) continue;
+    try {
+      body(context, i);
+    } catch (...) {
+      if (!failed.exchange(true)) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace detail

@@ -20,7 +20,7 @@ void run_parallel(std::int64_t chunks, void (*body)(void*, std::int64_t), void* 
 
 // Calls f(i) for i in [0, chunks), spread over the threads. Which thread runs which i does not
 // matter to the result if each i writes its own memory: so cut the work into chunks whose number
-// does not depend on the thread count, and results keep their bits. f must not throw.
+// does not depend on the thread count, and results keep their bits. What f throws, the caller gets.
 template <class F>
 void parallel_chunks(std::int64_t chunks, F&& f) {
   detail::run_parallel(
