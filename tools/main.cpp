@@ -1,5 +1,7 @@
 // duet: the command line. Finds the subcommand; turns what is thrown into a message and exit code.
 #include <fmt/format.h>
+#include <malloc.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -139,6 +141,15 @@ int run(const Arguments& arguments) {
   }
 }
 
+// malloc reserves 64 MiB of address space for each thread's own arena. Where that is bounded, the
+// threads share one: kernels hardly ask for memory.
+void share_arena() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    ::mallopt(M_ARENA_MAX, 1);
+  }
+}
+
 // libgomp's threads wait for each other in a loop that is far too long where something else runs on
 // the same cores: a step then takes 20 times as long. libgomp reads the length as it is loaded, so
 // the program starts again with a short one; what the user chose stays.
@@ -156,10 +167,18 @@ void wait_briefly(char** argv) {
 
 int main(int argc, char** argv) {
   duet::wait_briefly(argv);
+  duet::share_arena();
   duet::reserve_standard_descriptors();
   // A write that nobody reads, or beyond ulimit -f, is an error to handle, not the end.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   if (argc > 0) duet::set_program(argv[0]);
-  return duet::run(duet::Arguments(argv + (argc > 0 ? 1 : 0), argv + argc));
+  try {
+    return duet::run(duet::Arguments(argv + (argc > 0 ? 1 : 0), argv + argc));
+  } catch (...) {
+    // Not even the message of an error found room.
+    constexpr std::string_view kText = "error: out of memory, even for this message\n";
+    const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+    return written < 0 ? 1 : 3;
+  }
 }

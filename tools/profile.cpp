@@ -1,6 +1,7 @@
 // duet profile: memory and time of a training step, by layer.
 #include "train/profile/profile.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "runtime/cpu/parallel.h"
@@ -104,19 +105,21 @@ int run_profile(const Arguments& arguments) {
   if (!plan) {
     const DeviceChoice choice = choose_device(run.device);
     note_fallback(run.device, choice);
-    check_memory("profile", run);
-    if (limit) set_live_limit(choice.device, *limit);  // what is measured is a run under the limit
+    const auto of_tensors = tensor_limit(run, check_memory("profile", run));
+    if (limit) set_live_limit(choice.device, *of_tensors);  // as a run under the limit has it
   }
   tell();
-  const Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
+  Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
+  const MemoryPlan whole = plan ? plan_memory(run) : MemoryPlan{};
+  profile.process_bytes = whole.process.resident;
   if (!json_path.empty()) write_file(json_path, profile_json(profile) + "\n");
   if (!html_path.empty()) write_file(html_path, profile_html(profile));
   if (!trace_path.empty()) write_file(trace_path, profile_trace(profile));
   write_out(profile_text(profile, static_cast<int>(depth)));
-  if (limit && profile.peak_bytes > *limit) {
-    write_out(concat("does not fit: ", profile.peak_bytes - *limit,
-                     " bytes above memory_limit; --fit ", run.memory_limit,
-                     " instead finds a batch that does\n"));
+  const std::uint64_t needed = std::max(profile.peak_bytes, profile.process_bytes);
+  if (limit && needed > *limit) {
+    write_out(concat("does not fit: ", needed - *limit, " bytes above memory_limit; --fit ",
+                     run.memory_limit, " instead finds a batch that does\n"));
   }
   return 0;
 }

@@ -164,8 +164,8 @@ std::vector<ConfigKey> make_table() {
       {"memory_limit", device,
        TextKey{at<&R::memory_limit>(), kBytesForm,
                [](std::string_view text) { return text.empty() || parse_bytes(text); }},
-       "most bytes that tensors may take; a run that is planned higher is refused; default: what "
-       "the device has free"},
+       "most bytes of the process on the CPU, of tensors on a GPU; a run that is planned higher is "
+       "refused; default: what the system or the device has free"},
 
       {"out_dir", run, TextKey{at<&R::out_dir>(), "a path"}, "the run's directory"},
       {"eval_interval", run, IntegerKey{at<&R::eval_interval>(), 1, kMany},

@@ -109,8 +109,13 @@ std::vector<std::string> start_box(const ResolvedConfig& config, const StartRepo
   if (!run.val_data.empty()) row("val_data", path_words(run.val_data, 0));
   row("tokenizer", start.tokenizer);
   row("seed", std::to_string(run.seed));
-  if (start.planned_bytes > 0)
-    row("memory", format_bytes(start.planned_bytes) + " planned at peak");
+  if (start.planned_bytes > 0) {
+    std::string memory = format_bytes(start.planned_bytes) + " planned at peak";
+    if (start.process_bytes > 0) {
+      memory += fmt::format(", the process at most {}", format_bytes(start.process_bytes));
+    }
+    row("memory", std::move(memory));
+  }
   row("out_dir", path_words(run.out_dir, 0));
   if (!start.resumed_from.empty()) {
     const std::string step = fmt::format("step {} from ", start.step);

@@ -26,7 +26,8 @@ struct StartReport {
   std::int64_t coupling_parameters = 0;
   std::int64_t tokens_per_step = 0;  // batch x block x accumulation
   std::int64_t train_tokens = 0, val_tokens = 0;
-  std::uint64_t planned_bytes = 0;  // peak of a step, walked on meta
+  std::uint64_t planned_bytes = 0;  // peak of the tensors, walked on meta
+  std::uint64_t process_bytes = 0;  // and of the whole process, at most; 0 on a GPU
 };
 
 struct StepReport {

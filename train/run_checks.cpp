@@ -1,11 +1,13 @@
 #include "train/run_checks.h"
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
+#include <vector>
 
 #include "models/flops.h"
 #include "models/transformer.h"
 #include "runtime/cpu/memory_limits.h"
+#include "runtime/cpu/process_memory.h"
 #include "runtime/error.h"
 #include "runtime/live_limit.h"
 #include "runtime/printable.h"
@@ -25,11 +27,6 @@ void compare_file(const char* key, const FileIdentity& saved, const FileIdentity
         printable(saved.hash), " (", printable(saved.path), "); restore it, or start a new run");
 }
 
-struct Room {
-  std::uint64_t bytes = std::numeric_limits<std::uint64_t>::max();
-  std::string name;
-};
-
 // What an op refuses of a model or a batch is the user's to change: the same message, another kind.
 template <class F>
 auto refuse_as_usage(F&& walk) {
@@ -41,17 +38,47 @@ auto refuse_as_usage(F&& walk) {
   }
 }
 
-Room room_of(Device device) {
-  Room room;
+// What one limit leaves a plan.
+struct Room {
+  MemoryBudget budget;
+  std::string name;
+};
+
+// By every limit of the system, in the measure in which it counts: what the process has, and what
+// is free beside that.
+std::vector<Room> rooms_of(Device device) {
+  std::vector<Room> rooms;
   if (device.type == DeviceType::cuda) {
-    if (const std::size_t bytes = memory_room(device); bytes != 0) room.bytes = bytes;
-    room.name = concat("free on ", device_words(device));
-    return room;
+    if (const std::size_t bytes = memory_room(device); bytes != 0) {
+      rooms.push_back({{bytes}, concat("free on ", device_words(device))});
+    }
+    return rooms;
   }
-  const MemoryLimit machine = tightest_memory_limit();
-  if (machine.total != 0) room.bytes = machine.free;
-  room.name = concat("free of the ", format_bytes(machine.total), " ", machine.name);
-  return room;
+  const std::uint64_t resident = resident_bytes(), mapped = mapped_bytes();
+  for (const MemoryLimit& limit : memory_limits()) {
+    const MemoryMeasure measure =
+        limit.counts_address_space ? MemoryMeasure::mapped : MemoryMeasure::resident;
+    const std::uint64_t own = limit.counts_address_space ? mapped : resident;
+    rooms.push_back(
+        {{own + limit.free, measure},
+         concat("with what is free of the ", format_bytes(limit.total), " ", limit.name)});
+  }
+  return rooms;
+}
+
+// The room that leaves a plan the least.
+Room tightest_room(const RunConfig& run, Device device, const MemoryPlan& plan) {
+  std::vector<Room> rooms = rooms_of(device);
+  if (const auto given = memory_limit_of(run)) {
+    rooms.push_back({{*given, measure_of_limit(device)}, "memory_limit"});
+  }
+  const auto left = [&](const Room& room) {
+    const MemoryBudget& budget = room.budget;
+    return static_cast<double>(budget.bytes) - static_cast<double>(plan.in(budget.measure));
+  };
+  const auto least = std::min_element(
+      rooms.begin(), rooms.end(), [&](const auto& a, const auto& b) { return left(a) < left(b); });
+  return least == rooms.end() ? Room{} : *least;
 }
 
 }  // namespace
@@ -154,30 +181,58 @@ std::optional<std::uint64_t> memory_limit_of(const RunConfig& config) {
   return bytes;
 }
 
-std::uint64_t check_memory(const char* command, const RunConfig& run) {
+MemoryMeasure measure_of_limit(Device device) {
+  return device.kernels() == DeviceType::cpu ? MemoryMeasure::resident : MemoryMeasure::tensors;
+}
+
+std::optional<std::uint64_t> tensor_limit(const RunConfig& run, const MemoryPlan& plan) {
+  const std::optional<std::uint64_t> limit = memory_limit_of(run);
+  if (!limit || plan.process.resident == 0) return limit;
+  const std::uint64_t beside = plan.process.resident - plan.reserved;
+  return std::max(*limit, beside + plan.peak()) - beside;
+}
+
+MemoryPlan check_memory(const char* command, const RunConfig& run) {
   const Device device = training_device(run.device);
   check_kernels(run.model, device);
-  Room room = room_of(device);
-  if (const auto given = memory_limit_of(run); given && *given <= room.bytes) {
-    room = {*given, "memory_limit"};
-  }
-  const auto refuse = [&](std::uint64_t bytes, const char* what, const std::string& advice) {
-    const auto [needed, most] = format_apart(bytes, room.bytes);
+  const auto refuse = [&](const Room& room, std::uint64_t bytes, const std::string& what,
+                          const std::string& advice) {
+    const auto [needed, most] = format_apart(bytes, room.budget.bytes);
     throw Error(ErrorKind::memory,
                 concat(command, ": the run does not fit: got ", needed, what, ", expected at most ",
                        most, ": ", room.name, ";\n  ", advice));
   };
   // Cheap, and enough for what is far too large.
   constexpr std::uint64_t kBytesPerParameter = 4 * sizeof(float);
-  const std::uint64_t state =
-      static_cast<std::uint64_t>(parameters_of(run.model)) * kBytesPerParameter;
-  if (state > room.bytes) {
-    refuse(state, " for weights, gradients and moments alone",
+  MemoryPlan plan;
+  plan.step = static_cast<std::uint64_t>(parameters_of(run.model)) * kBytesPerParameter;
+  plan.process = {plan.step, plan.step};
+  const Room first = tightest_room(run, device, plan);
+  if (plan.step > first.budget.bytes) {
+    refuse(first, plan.step, " for weights, gradients and moments alone",
            "use a smaller model (n_layer, n_embd)");
   }
-  const std::uint64_t peak = refuse_as_usage([&] { return plan_memory(run).peak(); });
-  if (peak > room.bytes) refuse(peak, " planned at peak", fit_advice(fit(run, room.bytes)));
-  return peak;
+  plan = refuse_as_usage([&] { return plan_memory(run); });
+  const Room room = tightest_room(run, device, plan);
+  const std::uint64_t bytes = plan.in(room.budget.measure);
+  if (bytes > room.budget.bytes) {
+    std::string what = " planned at peak";
+    if (room.budget.measure != MemoryMeasure::tensors) {
+      what = concat(room.budget.measure == MemoryMeasure::mapped ? " of address space" : "",
+                    " planned for the process (", format_bytes(plan.peak()), " of it tensors)");
+    }
+    refuse(room, bytes, what, fit_advice(fit(run, room.budget)));
+  }
+  return plan;
+}
+
+std::string advice_below(const RunConfig& run, const MemoryPlan& plan) {
+  const Device device = training_device(run.device);
+  MemoryBudget budget = tightest_room(run, device, plan).budget;
+  budget.bytes = std::min(budget.bytes, plan.in(budget.measure) - 1);
+  const std::uint64_t room = memory_room(device);
+  budget.tensors = room == 0 ? plan.peak() - 1 : std::min(room, plan.peak() - 1);
+  return fit_advice(fit(run, budget));
 }
 
 }  // namespace duet

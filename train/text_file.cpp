@@ -7,6 +7,7 @@
 
 #include "runtime/error.h"
 #include "runtime/hash.h"
+#include "runtime/stop.h"
 
 namespace duet {
 namespace {
@@ -41,6 +42,7 @@ template <class File, class F>
 void for_pieces(const File& file, F&& f) {
   std::vector<char> buffer(static_cast<std::size_t>(std::min(kPiece, file.size())));
   for (std::int64_t offset = 0; offset < file.size(); offset += kPiece) {
+    check_stop();
     const std::int64_t bytes = std::min(kPiece, file.size() - offset);
     file.read(offset, buffer.data(), bytes);
     f(std::string_view(buffer.data(), static_cast<std::size_t>(bytes)));

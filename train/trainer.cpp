@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -20,7 +21,6 @@
 #include "train/live_limit_scope.h"
 #include "train/look.h"
 #include "train/mqar.h"
-#include "train/profile/fit.h"
 #include "train/run_checks.h"
 #include "train/run_directory.h"
 #include "train/schedule.h"
@@ -87,7 +87,7 @@ class Run {
   std::optional<CheckpointWriter> writer_;
   TrainState state_;
   std::string resumed_from_;
-  std::uint64_t planned_bytes_ = 0;
+  MemoryPlan plan_;
   TrainResult result_;
   Looks looks_;
   bool best_unsaved_ = false;     // the last evaluation was the best so far
@@ -134,7 +134,7 @@ void Run::prepare() {
   validate(config_.model);
   mqar_ = tokenizer_->mqar();
   if (mqar_ == nullptr) data_ = load_dataset(config_, *tokenizer_);
-  planned_bytes_ = check_memory("train", config_);
+  plan_ = check_memory("train", config_);
 }
 
 void Run::build() {
@@ -227,7 +227,8 @@ void Run::announce() const {
     start.train_tokens = data_.train->size();
     start.val_tokens = data_.val->size();
   }
-  start.planned_bytes = planned_bytes_;
+  start.planned_bytes = plan_.peak();
+  start.process_bytes = plan_.process.resident;
   reporter_.on_start(start);
 }
 
@@ -420,13 +421,10 @@ void Run::steps() {
 
 // The plan held, so others took the memory since: less of it must do.
 void Run::out_of_memory(const Error& error) const {
-  const std::uint64_t below = planned_bytes_ - 1;
-  const std::uint64_t room = memory_room(device_);
-  const FitResult smaller = fit(config_, room == 0 ? below : std::min(room, below));
   throw Error(ErrorKind::memory, concat("train: step ", state_.step + 1, ": ", error.what(),
                                         ";\n  the newest checkpoint is ",
                                         result_.checkpoint.empty() ? "none" : result_.checkpoint,
-                                        ";\n  ", fit_advice(smaller)));
+                                        ";\n  ", advice_below(config_, plan_)));
 }
 
 TrainResult Run::operator()() {
@@ -449,7 +447,7 @@ void Run::whole_run() {
   const PoisonScope poison(allocator(device_), config_.alloc_poison);
   directory_.emplace(config_.out_dir);
   refuse_existing();  // another run may have come and gone since
-  const LiveLimitScope limit(device_, memory_limit_of(config_));
+  const LiveLimitScope limit(device_, tensor_limit(config_, plan_));
   build();
   for (const auto& [file, content] : context_.run_files) directory_->write(file, content);
   directory_->write("tokenizer.json", tokenizer_->json());
@@ -459,6 +457,8 @@ void Run::whole_run() {
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::memory) out_of_memory(error);
     throw;
+  } catch (const std::bad_alloc&) {
+    out_of_memory(Error(ErrorKind::memory, "out of memory: a small request was refused"));
   }
   result_.step = state_.step;
   result_.signal = at_end() && !eval_due() ? 0 : stop_requested();

@@ -40,8 +40,13 @@ void add_groups(const std::string& root, std::string group, const std::string& l
     const std::size_t usage = read_number(directory + usage_file);
     const bool bounds = out.empty() || limit < out.front().total;
     if (bounds && limit != kUnlimited && usage != kUnlimited) {
-      const std::size_t cache = read_field(directory + "memory.stat", "inactive_file", 0) +
-                                read_field(directory + "memory.stat", "active_file", 0);
+      const std::string stat = directory + "memory.stat";
+      const std::size_t files =
+          read_field(stat, "inactive_file", 0) + read_field(stat, "active_file", 0);
+      // Version 1 and 2 name it differently; what a program runs from is needed.
+      const std::size_t mapped =
+          read_field(stat, "mapped_file", read_field(stat, "file_mapped", 0));
+      const std::size_t cache = files - std::min(files, mapped);
       const std::size_t used = usage - std::min(usage, cache);
       out.push_back({"control-group limit (" + limit_file + ")", limit,
                      limit - std::min(limit, used), false});

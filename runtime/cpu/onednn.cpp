@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/cpu/gemm_needs.h"
 #include "runtime/cpu/onednn_primitive.h"
 #include "runtime/cpu/parallel.h"
 
@@ -115,6 +116,20 @@ struct PaddedProduct {
   }
 };
 
+// "gemm:jit" shares its few kernels among all products; the others generate some for each, most of
+// which stay small.
+constexpr std::size_t kCodeOfProduct = std::size_t{256} << 10;
+constexpr std::size_t kCodeRoomOfProduct = std::size_t{8} << 20;
+
+void count_needs(const GemmPrimitive& product, const ConstView& a, const View& c, bool padded) {
+  const bool shared_code = product.implementation() == kGemmJit;
+  detail::count_gemm_needs(
+      {&product, static_cast<std::size_t>(c.size(-2)), static_cast<std::size_t>(c.size(-1)),
+       static_cast<std::size_t>(a.size(-1)), shared_code && !reads_in_place(c.size(-2), c.size(-1)),
+       padded ? kPaddedFloats * sizeof(float) : 0, shared_code ? 0 : kCodeOfProduct,
+       shared_code ? 0 : kCodeRoomOfProduct});
+}
+
 // Only the first block starts c, and brings the bias.
 GemmOptions block_options(const GemmOptions& whole, bool accumulate) {
   return {accumulate, accumulate ? nullptr : whole.bias, whole.scratch};
@@ -141,6 +156,7 @@ std::size_t gemm_scratch_bytes(const ConstView& a, const ConstView& b, const Vie
     std::size_t bytes = whole.scratch_bytes();
     const std::optional<PaddedProduct> padded =
         whole.implementation() == kGemmJit ? PaddedProduct::of(a, b, c) : std::nullopt;
+    count_needs(whole, a, c, padded.has_value());
     if (!padded) return bytes;
     bytes = 0;
     padded->for_blocks(nullptr, options.accumulate, [&](const auto& x, const auto& y, bool add) {

@@ -8,13 +8,20 @@
 
 namespace duet {
 
-// /proc/self/statm: pages of the program, resident pages, ...
-std::uint64_t resident_bytes() {
+namespace {
+
+// Number `field` of /proc/self/statm (0: pages of address space, 1: resident ones), in bytes.
+std::uint64_t pages_of(int field) {
   std::ifstream file("/proc/self/statm");
-  std::uint64_t size = 0, resident = 0;
-  file >> size >> resident;
-  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::uint64_t pages = 0;
+  for (int i = 0; i <= field; ++i) file >> pages;
+  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
+
+}  // namespace
+
+std::uint64_t resident_bytes() { return pages_of(1); }
+std::uint64_t mapped_bytes() { return pages_of(0); }
 
 std::uint64_t peak_resident_bytes() {
   rusage usage{};

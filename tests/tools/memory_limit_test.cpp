@@ -1,8 +1,6 @@
 // --memory_limit of duet train: refused before the first step, with advice that is true.
-#include <sstream>
-
 #include "tests/runtime/same_text.h"
-#include "tests/tools/process.h"
+#include "tests/tools/memory_sweep.h"
 
 namespace duet::test {
 namespace {
@@ -11,25 +9,24 @@ class MemoryLimitTest : public CommandTest {};
 
 TEST_F(MemoryLimitTest, ARunThatExceedsItIsRefusedWithASettingThatFits) {
   const std::vector<std::string> wide = {"--n_embd",     "128", "--block_size",   "64",
-                                         "--batch_size", "16",  "--memory_limit", "10MiB",
-                                         "--max_iters",  "2"};
+                                         "--batch_size", "128", "--memory_limit", "64MiB",
+                                         "--max_iters",  "2",   "--threads",      "2"};
   const auto before = snapshot(directory_);
   const Ended refused = duet(training("run", wide));
   EXPECT_EQ(refused.code, 3) << refused.err;
   EXPECT_EQ(refused.out, "");
   EXPECT_TRUE(same_files(snapshot(directory_), before));
-  EXPECT_NE(refused.err.find("expected at most 10.0 MiB: memory_limit"), std::string::npos)
+  EXPECT_NE(refused.err.find("expected at most 64.0 MiB: memory_limit"), std::string::npos)
       << refused.err;
-  const std::string head = "a setting that fits: ";
-  const std::size_t begin = refused.err.find(head);
-  ASSERT_NE(begin, std::string::npos) << refused.err;
-  std::istringstream advice(refused.err.substr(begin + head.size()));
+  EXPECT_NE(refused.err.find(" planned for the process ("), std::string::npos) << refused.err;
   std::vector<std::string> settings = wide;
-  for (std::string word; advice >> word && word.front() != '(';) settings.push_back(word);
+  for (const std::string& word : advised_flags(refused.err)) settings.push_back(word);
   ASSERT_EQ(settings.size(), wide.size() + 6) << refused.err;
   const Ended ended = duet(training("run", settings));
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_NE(ended.out.find("planned"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find(" planned at peak, the process at most "), std::string::npos)
+      << ended.out;
+  EXPECT_LE(ended.peak_resident, std::uint64_t{64} << 20);
 }
 
 TEST_F(MemoryLimitTest, WhereNothingFitsTheModelIsTooLarge) {

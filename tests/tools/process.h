@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +32,7 @@ inline std::string read_all(const fs::path& path) {
 struct Ended {
   int code = -1;  // the exit code, or 1000 + the signal that killed it
   std::string out, err;
+  std::uint64_t peak_resident = 0;  // bytes
 };
 
 struct ProcessOptions {
@@ -102,10 +104,12 @@ class Process {
     return wait_until([&] { return out().find(text) != std::string::npos; });
   }
   Ended wait() {
-    if (running_) waitpid(pid_, &status_, 0);
+    rusage usage{};
+    if (running_) wait4(pid_, &status_, 0, &usage);
     running_ = false;
     const int code = WIFEXITED(status_) ? WEXITSTATUS(status_) : 1000 + WTERMSIG(status_);
-    return {code, out(), read_all(base_.string() + ".err")};
+    return {code, out(), read_all(base_.string() + ".err"),
+            static_cast<std::uint64_t>(usage.ru_maxrss) * 1024};
   }
 
  private:

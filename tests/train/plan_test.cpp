@@ -186,7 +186,7 @@ TEST(Plan, ForCudaNeedsNeitherGpuNorBuild) {
   EXPECT_EQ(profile.peak_bytes, cuda.step);
   expect_in("planned for cuda, nothing was run", profile_text(profile, 0));
   expect_in("\"device\":\"cuda\"", profile_json(profile));
-  const FitResult fits = fit(run, 1U << 24);
+  const FitResult fits = fit(run, {1U << 24});
   expect_in("16,777,216 bytes) of cuda, with", fit_text(fits));
   EXPECT_EQ(fits.device, kMetaCuda);
   run.device = "cpu";
@@ -207,7 +207,7 @@ TEST(Plan, ForCudaRefusesWhatCudaDoes) {
     change(run);
     validate(run.model);
     for (const auto& walk : {std::function<void()>([&] { plan_profile(run); }),
-                             std::function<void()>([&] { fit(run, 1U << 30); })}) {
+                             std::function<void()>([&] { fit(run, {1U << 30}); })}) {
       expect_in(words, error_of(ErrorKind::usage, walk));
     }
     run.device = "cpu";

@@ -39,15 +39,24 @@ double cost_of(const RunConfig& run, double parameters) {
   return arithmetic + kFlopsPerByte * (per_micro_batch + per_step / micro_batches) / tokens;
 }
 
+// By how much a process may differ from one start to the next.
+std::uint64_t variation(std::uint64_t limit) {
+  return std::min(limit, (std::uint64_t{1} << 20) + limit / 256);
+}
+
 // Plans of one run with other batches and modes, each made once.
 class Plans {
  public:
-  Plans(const RunConfig& run, std::uint64_t limit)
-      : run_(run), limit_(limit), parameters_(static_cast<double>(parameters_of(run.model))) {}
+  Plans(const RunConfig& run, const MemoryBudget& budget)
+      : run_(run), budget_(budget), parameters_(static_cast<double>(parameters_of(run.model))) {}
 
   bool fits(FitOption& option) {
-    option.planned_bytes = bytes(option);
-    return option.planned_bytes <= limit_;
+    const MemoryPlan& plan = plan_of(option);
+    option.planned_bytes = plan.peak();
+    const bool whole = budget_.measure != MemoryMeasure::tensors;
+    option.process_bytes = whole ? plan.in(budget_.measure) : 0;
+    return plan.peak() <= budget_.tensors &&
+           plan.in(budget_.measure) <= budget_.bytes - (whole ? variation(budget_.bytes) : 0);
   }
 
   // The largest batch, with the run's number of micro-batches.
@@ -64,7 +73,10 @@ class Plans {
       if (good.batch_size == kMostWindows) break;
       bad = with(2 * good.batch_size);
     }
-    if (good.batch_size == 0) good.planned_bytes = bad.planned_bytes;
+    if (good.batch_size == 0) {
+      good.planned_bytes = bad.planned_bytes;
+      good.process_bytes = bad.process_bytes;
+    }
     while (good.batch_size > 0 && bad.batch_size - good.batch_size > 1) {
       FitOption middle = with(good.batch_size + (bad.batch_size - good.batch_size) / 2);
       (fits(middle) ? good : bad) = middle;
@@ -88,10 +100,12 @@ class Plans {
   }
 
   bool monotone() const {
-    for (auto next = bytes_.begin(), last = next == bytes_.end() ? next : next++;
-         next != bytes_.end(); last = next++) {
+    for (auto next = plans_.begin(), last = next == plans_.end() ? next : next++;
+         next != plans_.end(); last = next++) {
       const bool same_kind = last->first.first == next->first.first;
-      if (same_kind && next->second < last->second) return false;
+      if (same_kind && next->second.in(budget_.measure) < last->second.in(budget_.measure)) {
+        return false;
+      }
     }
     return true;
   }
@@ -101,26 +115,27 @@ class Plans {
     if (option.batch_size > 0) option.cost = cost_of(with_option(run_, option), parameters_);
   }
 
-  std::uint64_t bytes(const FitOption& option) {
+  const MemoryPlan& plan_of(const FitOption& option) {
     const Key key{{option.recompute, option.gradient_accumulation_steps}, option.batch_size};
-    const auto known = bytes_.find(key);
-    if (known != bytes_.end()) return known->second;
-    std::uint64_t planned = ~std::uint64_t{0};
+    const auto known = plans_.find(key);
+    if (known != plans_.end()) return known->second;
+    constexpr std::uint64_t kMost = ~std::uint64_t{0};
+    MemoryPlan plan{kMost, kMost, kMost, {kMost, kMost}};
     try {
-      planned = plan_memory(with_option(run_, option)).peak();
+      plan = plan_memory(with_option(run_, option));
     } catch (const Error& e) {
       // Sizes that overflow, or more than there are addresses.
       if (e.kind() != ErrorKind::memory && e.kind() != ErrorKind::shape) throw;
     }
-    return bytes_[key] = planned;
+    return plans_[key] = plan;
   }
 
   // Mode and micro-batches, then the batch: in the map, batches of one kind are neighbours.
   using Key = std::pair<std::pair<RecomputeMode, std::int64_t>, std::int64_t>;
   const RunConfig& run_;
-  std::uint64_t limit_;
+  MemoryBudget budget_;
   double parameters_;
-  std::map<Key, std::uint64_t> bytes_;
+  std::map<Key, MemoryPlan> plans_;
 };
 
 void keep_cheaper(std::optional<FitOption>& best, const std::optional<FitOption>& option) {
@@ -133,13 +148,14 @@ double predicted_cost(const RunConfig& run) {
   return cost_of(run, static_cast<double>(parameters_of(run.model)));
 }
 
-FitResult fit(const RunConfig& run, std::uint64_t limit) {
+FitResult fit(const RunConfig& run, const MemoryBudget& budget) {
   FitResult result;
   result.run = run;
   result.device = planning_device(run.device);
   check_kernels(run.model, result.device);
-  result.limit = limit;
-  Plans plans(run, limit);
+  result.limit = budget.bytes;
+  result.measure = budget.measure;
+  Plans plans(run, budget);
   for (const RecomputeMode mode : kModes) {
     const FitOption largest = plans.largest(mode);
     result.modes.push_back(largest);

@@ -22,8 +22,18 @@ double relative_time(const FitResult& result, const FitOption& option) {
   return result.fastest ? option.cost / result.fastest->cost : 0;
 }
 
+// In the measure of the limit.
+std::uint64_t planned_in(const FitResult& result, const FitOption& option) {
+  return result.measure == MemoryMeasure::tensors ? option.planned_bytes : option.process_bytes;
+}
+
+std::string_view name(MemoryMeasure measure) {
+  if (measure == MemoryMeasure::tensors) return "tensors";
+  return measure == MemoryMeasure::resident ? "process" : "address space";
+}
+
 std::string planned_of(const FitResult& result, const FitOption& option) {
-  const auto [planned, limit] = format_apart(option.planned_bytes, result.limit);
+  const auto [planned, limit] = format_apart(planned_in(result, option), result.limit);
   return concat("planned ", planned, " of ", limit);
 }
 
@@ -40,6 +50,7 @@ nlohmann::ordered_json json_of(const FitResult& result, const FitOption& option)
   out["batch_size"] = option.batch_size;
   out["gradient_accumulation_steps"] = option.gradient_accumulation_steps;
   out["planned_bytes"] = option.planned_bytes;
+  if (result.measure != MemoryMeasure::tensors) out["process_bytes"] = option.process_bytes;
   if (option.batch_size == 0) return out;
   out["tokens_per_step"] = tokens_per_step(result, option);
   out["relative_time"] = relative_time(result, option);
@@ -50,7 +61,7 @@ nlohmann::ordered_json json_of(const FitResult& result, const FitOption& option)
 const FitOption& smallest(const FitResult& result) {
   return *std::min_element(
       result.modes.begin(), result.modes.end(),
-      [](const auto& a, const auto& b) { return a.planned_bytes < b.planned_bytes; });
+      [&](const auto& a, const auto& b) { return planned_in(result, a) < planned_in(result, b); });
 }
 
 }  // namespace
@@ -74,17 +85,20 @@ std::string fit_advice(const FitResult& result) {
 std::string fit_text(const FitResult& result) {
   std::string out = fmt::format(
       "fits in        {} ({} bytes) of {}, with {} {} of {} tokens and {}\n"
-      "recompute   batch_size      planned    time per token\n",
+      "recompute   batch_size      tensors {:>13}    time per token\n",
       format_bytes(result.limit), format_count(static_cast<std::int64_t>(result.limit)),
       planned_for_words(result.device), result.run.gradient_accumulation_steps,
       result.run.gradient_accumulation_steps == 1 ? "micro-batch" : "micro-batches",
-      format_count(result.run.model.block_size), printable(result.run.dtype));
+      format_count(result.run.model.block_size), printable(result.run.dtype),
+      result.measure == MemoryMeasure::tensors ? "" : name(result.measure));
   for (const FitOption& option : result.modes) {
     const std::string time =
         option.batch_size == 0 ? "-" : fmt::format("{:.2f}", relative_time(result, option));
     const std::string batch = option.batch_size == 0 ? "none" : format_count(option.batch_size);
-    out += fmt::format("{:<10} {:>11} {:>12} {:>17}\n", enum_name(option.recompute), batch,
-                       format_bytes(option.planned_bytes), time);
+    out += fmt::format(
+        "{:<10} {:>11} {:>12} {:>13} {:>17}\n", enum_name(option.recompute), batch,
+        format_bytes(option.planned_bytes),
+        result.measure == MemoryMeasure::tensors ? "" : format_bytes(option.process_bytes), time);
   }
   if (!result.fastest) return out + fit_advice(result) + "\n";
   out += recommendation(result, "fastest", result.fastest);
@@ -100,7 +114,8 @@ std::string fit_text(const FitResult& result) {
 std::string fit_json(const FitResult& result) {
   nlohmann::ordered_json out;
   out["limit_bytes"] = result.limit;
-  out["device"] = name(result.device.kernels());
+  out["limit_of"] = name(result.measure);
+  out["device"] = duet::name(result.device.kernels());
   out["planned_for"] = planned_for_words(result.device);
   out["monotone"] = result.monotone;
   out["modes"] = nlohmann::ordered_json::array();

@@ -2,6 +2,7 @@
 
 #include "models/transformer.h"
 #include "runtime/allocator.h"
+#include "runtime/cpu/gemm_needs.h"
 #include "runtime/memory_ops.h"
 #include "train/bench.h"
 #include "train/device_choice.h"
@@ -55,20 +56,34 @@ void walk_diagnostics(const Transformer& model, const RunConfig& config) {
 MemoryPlan plan_memory(const RunConfig& config) {
   const Device device = planning_device(config.device);
   Allocator& meta = allocator(device);
-  const std::size_t before = meta.stats().allocated;
+  meta.empty_cache();
+  const MemoryStats before = meta.stats();
+  forget_gemm_needs();
   MemoryPlan plan;
   {
     meta.reset_peak();
     Transformer model(config.model, training_dtype(config, device), device);
     AdamW optimizer(named_tensors(model), adamw_options(config));
+    // A run evaluates before its first step: what the allocator cuts for it then stays cut.
+    walk_evaluation(model, config);
+    plan.reserved = meta.stats().peak_reserved;
+    meta.reset_peak();
     walk_step(model, optimizer, config);
-    plan.step = meta.stats().peak_allocated - before;
+    plan.step = meta.stats().peak_allocated - before.allocated;
+    plan.reserved = std::max<std::uint64_t>(plan.reserved, meta.stats().peak_reserved);
     meta.reset_peak();
     walk_evaluation(model, config);
     walk_diagnostics(model, config);
-    plan.evaluation = meta.stats().peak_allocated - before;
+    plan.evaluation = meta.stats().peak_allocated - before.allocated;
+    plan.reserved = std::max<std::uint64_t>(plan.reserved, meta.stats().peak_reserved);
   }
+  plan.reserved -= before.reserved;
   meta.empty_cache();
+  if (device.kernels() == DeviceType::cpu) {
+    const ProcessBytes& process = process_before_run();
+    const ProcessBytes added = added_by_run(config, plan.reserved);
+    plan.process = {process.resident + added.resident, process.mapped + added.mapped};
+  }
   return plan;
 }
 

@@ -98,6 +98,7 @@ struct Profile {
   std::int64_t steps = 0;           // timed ones
   std::uint64_t peak_bytes = 0;     // live bytes at the peak: the sum of rows[0].at_peak
   std::uint64_t peak_reserved = 0;  // held from the system at most
+  std::uint64_t process_bytes = 0;  // of the whole process, planned for the CPU: at most; else 0
   std::uint64_t unattributed = 0;   // of peak_bytes: outside any scope
   double step_ms = 0;               // median; 0 if planned
   std::vector<ProfileRow> rows;     // the whole first, then the tree in pre-order

@@ -89,6 +89,7 @@ std::string profile_json(const Profile& p) {
   out["step_ms"] = p.step_ms;
   out["peak_bytes"] = p.peak_bytes;
   out["peak_reserved_bytes"] = p.peak_reserved;
+  if (p.process_bytes > 0) out["process_bytes"] = p.process_bytes;
   out["unattributed_bytes"] = p.unattributed;
   out["process"] = nullptr;
   if (p.process) {

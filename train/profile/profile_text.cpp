@@ -138,6 +138,10 @@ std::string process_lines(const Profile& p) {
   std::string text = fmt::format("\nunattributed {} of {} bytes\n",
                                  format_count(static_cast<std::int64_t>(p.unattributed)),
                                  format_count(static_cast<std::int64_t>(p.peak_bytes)));
+  if (p.process_bytes > 0) {
+    text += fmt::format("process      at most {} of a run: tensors, text, libraries, threads\n",
+                        format_bytes(p.process_bytes));
+  }
   if (!p.process) return text;
   return text +
          fmt::format(
