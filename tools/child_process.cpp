@@ -12,7 +12,7 @@
 #include "runtime/cpu/openmp.h"
 #include "runtime/error.h"
 #include "runtime/printable.h"
-#include "train/command_line.h"
+#include "tools/restart.h"
 
 namespace duet {
 namespace {
@@ -22,7 +22,7 @@ int exit_code_of(int status) {
 }
 
 // After fork(), in the child: only calls that are safe there.
-[[noreturn]] void become(char* const* argv, const char* log, pid_t parent) {
+[[noreturn]] void become(const char* file, char* const* argv, const char* log, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(128 + SIGTERM);  // it died before we asked
@@ -34,14 +34,14 @@ int exit_code_of(int status) {
   dup2(out, STDERR_FILENO);
   if (in > STDERR_FILENO) close(in);
   if (out > STDERR_FILENO) close(out);
-  execv("/proc/self/exe", argv);
+  execv(file, argv);
   _exit(1);
 }
 
 }  // namespace
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std::string& log) {
-  std::vector<std::string> words = {program()};  // what its advice begins with
+  std::vector<std::string> words = restart().words;
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -49,7 +49,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std:
   const pid_t parent = getpid();
   unbind_thread();  // the child inherits where this thread may run
   pid_ = fork();
-  if (pid_ == 0) become(argv.data(), log.c_str(), parent);
+  if (pid_ == 0) become(restart().file.c_str(), argv.data(), log.c_str(), parent);
   check(pid_ > 0, ErrorKind::io, "a run cannot be started: got ", std::strerror(errno),
         ", expected a new process for ", printable(log, 4096), "; run the command again");
 }

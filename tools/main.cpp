@@ -19,6 +19,7 @@
 #include "tools/commands.h"
 #include "tools/examples.h"
 #include "tools/output.h"
+#include "tools/restart.h"
 #include "train/command_line.h"
 #include "train/environment.h"
 #include "train/text.h"
@@ -153,20 +154,27 @@ void share_arena() {
 // libgomp's threads wait for each other in a loop that is far too long where something else runs on
 // the same cores: a step then takes 20 times as long. libgomp reads the length as it is loaded, so
 // the program starts again with a short one; what the user chose stays.
-void wait_briefly(char** argv) {
+void wait_briefly(const Arguments& arguments) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
-  std::array<char, 4096> self{};
-  const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size() - 1);
+  std::array<char, 4096> self{};  // the real path, so that tools show the program's own name
+  const ssize_t length = ::readlink(restart().file.c_str(), self.data(), self.size() - 1);
   if (length <= 0 || ::setenv("GOMP_SPINCOUNT", "1000", 1) != 0) return;
-  unbind_thread();             // it keeps where this thread may run
-  ::execv(self.data(), argv);  // returns only if it fails: then the long wait has to do
+  unbind_thread();  // it keeps where this thread may run
+  std::vector<std::string> words = restart().words;
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> again;
+  for (std::string& word : words) again.push_back(word.data());
+  again.push_back(nullptr);
+  ::execv(self.data(), again.data());  // returns only if it fails: then the long wait has to do
 }
 
 }  // namespace
 }  // namespace duet
 
 int main(int argc, char** argv) {
-  duet::wait_briefly(argv);
+  const duet::Arguments arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+  duet::set_restart(argc, argv);
+  duet::wait_briefly(arguments);
   duet::share_arena();
   duet::reserve_standard_descriptors();
   // A write that nobody reads, or beyond ulimit -f, is an error to handle, not the end.
@@ -174,7 +182,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   if (argc > 0) duet::set_program(argv[0]);
   try {
-    return duet::run(duet::Arguments(argv + (argc > 0 ? 1 : 0), argv + argc));
+    return duet::run(arguments);
   } catch (...) {
     // Not even the message of an error found room.
     constexpr std::string_view kText = "error: out of memory, even for this message\n";

@@ -40,6 +40,7 @@ struct ProcessOptions {
   std::function<void()> child;  // run in the child just before exec: limits, closed descriptors
   std::vector<std::string> environment;  // "NAME=value", on top of the test's own
   std::string program = "duet";          // argv[0]: as though it was found through PATH
+  std::string file = DUET_BINARY;        // what is executed
 };
 
 // A running `duet`; its output goes to files, so that no pipe can fill up.
@@ -71,7 +72,7 @@ class Process {
     for (const std::string& entry : options.environment) putenv(const_cast<char*>(entry.c_str()));
     if (chdir(directory.c_str()) != 0) _exit(99);
     if (options.child) options.child();
-    execv(DUET_BINARY, argv.data());
+    execv(options.file.c_str(), argv.data());
     _exit(98);
   }
   Process(const Process&) = delete;
