@@ -15,8 +15,7 @@ namespace duet {
 namespace {
 
 // Generates beyond the context: when it is full, the newest half of the text is the next prompt.
-// Each window draws from its own stream of random numbers. Returns what generate() has to say.
-std::string generate_text(const CheckpointModel& opened, std::vector<std::int32_t> text,
+void generate_text(const CheckpointModel& opened, std::vector<std::int32_t> text,
                           SampleOptions options, bool slide) {
   const auto stream = [&](std::int32_t id) {
     write_out(opened.tokenizer->decode(std::vector<std::int32_t>{id}));
@@ -29,12 +28,12 @@ std::string generate_text(const CheckpointModel& opened, std::vector<std::int32_
       text.erase(text.begin(), text.end() - static_cast<std::ptrdiff_t>(kept));
     }
     const Sample sample = generate(opened.model, text, options, stream);
-    if (!slide || !sample.context_full) return sample.message;
+    if (!slide || !sample.context_full) return;
     check(!sample.tokens.empty(), ErrorKind::usage, "--slide: a context of ", context,
           " token leaves no room to slide");
     text.insert(text.end(), sample.tokens.begin(), sample.tokens.end());
     options.max_new_tokens -= static_cast<std::int64_t>(sample.tokens.size());
-    ++options.seed;
+    options.drawn += static_cast<std::int64_t>(sample.tokens.size());
   }
 }
 
@@ -78,15 +77,13 @@ int run_generate(const Arguments& arguments) {
                 " tokens; --slide goes on"));
   }
   write_out(prompt);
-  std::string message;
   try {
-    message = generate_text(opened, ids, options, slide);
+    generate_text(opened, ids, options, slide);
   } catch (const std::exception&) {
     write_out("\n");  // the error's line is its own
     throw;
   }
   write_out("\n");
-  if (!message.empty()) note(message + "; --slide goes on");
   return 0;
 }
 

@@ -11,7 +11,7 @@
 namespace duet {
 namespace {
 
-// In [0, 1), 53 bits, for the index-th new token.
+// In [0, 1), 53 bits, for the index-th new token of a text.
 double uniform_draw(std::uint64_t seed, std::int64_t index) {
   const RandomKey key{seed, static_cast<std::uint32_t>(index), 0, kUseSampling, 0};
   const std::uint64_t word = std::uint64_t{random_u32(key, 0)} << 32 | random_u32(key, 1);
@@ -112,18 +112,14 @@ Sample generate(const Transformer& model, std::span<const std::int32_t> prompt,
   std::vector<std::int32_t> input(prompt.begin(), prompt.end());
   while (static_cast<std::int64_t>(sample.tokens.size()) < wanted) {
     const Tensor logits = model.logits(ids_tensor(input, model.device()), cache, Positions::last);
-    const auto index = static_cast<std::int64_t>(sample.tokens.size());
+    const std::int64_t index = options.drawn + static_cast<std::int64_t>(sample.tokens.size());
     const std::int32_t id =
         sample_token(to_doubles(logits), options, uniform_draw(options.seed, index));
     sample.tokens.push_back(id);
     if (on_token && !on_token(id)) return sample;
     input = {id};
   }
-  if (options.max_new_tokens > room) {
-    sample.context_full = true;
-    sample.message = concat("generation stopped after ", room, " of ", options.max_new_tokens,
-                            " tokens: the context of ", context, " is full");
-  }
+  sample.context_full = options.max_new_tokens > room;
   return sample;
 }
 

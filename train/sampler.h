@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace duet {
@@ -17,12 +16,14 @@ struct SampleOptions {
   std::int64_t top_k = 0;    // 0: all
   double top_p = 1.0;        // keep the smallest set of likeliest tokens that holds this much
   std::uint64_t seed = 1337;
+  // Tokens that the same text drew before, in earlier windows: every token of a text has a draw of
+  // its own, and no seed ever repeats the draws of another.
+  std::int64_t drawn = 0;
 };
 
 struct Sample {
   std::vector<std::int32_t> tokens;  // the new ones
   bool context_full = false;         // stopped because prompt and tokens fill block_size
-  std::string message;               // says so, for the user; empty otherwise
 };
 
 // Calls on_token as each token is drawn; stops early when it returns false. The same seed and

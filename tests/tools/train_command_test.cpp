@@ -123,10 +123,13 @@ TEST_F(TrainCommandTest, ARunLeavesItsFilesAndTheOthersReadThem) {
   EXPECT_EQ(full.code, 0);
   EXPECT_EQ(full.out.size(), 16U + 1U);
   EXPECT_EQ(full.err,
-            "note: the context is 16: stops after 11 of 40 tokens; --slide goes on\n"
-            "note: generation stopped after 11 of 40 tokens: the context of 16 is full; --slide "
-            "goes on\n");
-  EXPECT_EQ(with({"--max_new_tokens", "40", "--slide"}).out.size(), 5U + 40U + 1U);
+            "note: the context is 16: stops after 11 of 40 tokens; --slide goes on\n");
+  const std::string slid = with({"--max_new_tokens", "40", "--slide", "--seed", "3"}).out;
+  EXPECT_EQ(slid.size(), 5U + 40U + 1U);
+  // The second window begins with the newest 8 tokens; its draws are not those of the next seed.
+  EXPECT_NE(slid.substr(8, 16), duet({"generate", "--checkpoint", "run", "--prompt",
+                                      slid.substr(8, 8), "--max_new_tokens", "8", "--seed", "4"})
+                                    .out.substr(0, 16));
   EXPECT_EQ(duet({"generate", "--checkpoint", "run", "--prompt", std::string(17, 'a')}).code, 2);
   EXPECT_EQ(duet({"generate", "--checkpoint", "run", "--prompt", std::string(17, 'a'), "--slide",
                   "--max_new_tokens", "3"})

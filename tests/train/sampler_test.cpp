@@ -82,10 +82,27 @@ TEST(Generate, SameSeedSameTokensAndEachIsStreamed) {
   other.seed = 8;
   EXPECT_NE(generate(model, prompt_of(4), other).tokens, a.tokens);
   EXPECT_FALSE(a.context_full);
-  EXPECT_EQ(a.message, "");
   // The caller may stop.
   EXPECT_EQ(
       generate(model, prompt_of(4), options, [](std::int32_t) { return false; }).tokens.size(), 1U);
+}
+
+// A text drawn in windows goes on with the draws of its own seed: the same as in one piece here,
+// where nothing is dropped from the context.
+TEST(Generate, LaterWindowsDrawWhatTheWholeTextWould) {
+  const Transformer model = small_model();
+  SampleOptions options{.max_new_tokens = 10, .seed = 7};
+  const std::vector<std::int32_t> whole = generate(model, prompt_of(4), options).tokens;
+  options.max_new_tokens = 5;
+  std::vector<std::int32_t> text = prompt_of(4);
+  std::vector<std::int32_t> parts;
+  for (int window = 0; window < 2; ++window) {
+    const std::vector<std::int32_t> part = generate(model, text, options).tokens;
+    text.insert(text.end(), part.begin(), part.end());
+    parts.insert(parts.end(), part.begin(), part.end());
+    options.drawn += std::ssize(part);
+  }
+  EXPECT_EQ(parts, whole);
 }
 
 // The cache changes speed, not tokens: each one is the argmax of a whole forward pass.
@@ -111,14 +128,13 @@ TEST(Generate, StopsAtTheEndOfTheContext) {
   const Sample last = generate(model, prompt_of(15), ten);
   EXPECT_EQ(last.tokens.size(), 1U);
   EXPECT_TRUE(last.context_full);
-  expect_in("stopped after 1 of 10 tokens: the context of 16 is full", last.message);
   const Sample none = generate(model, prompt_of(16), ten);
   EXPECT_TRUE(none.tokens.empty());
   EXPECT_TRUE(none.context_full);
   expect_in("17 tokens do not fit the model's context of 16",
             error_of(ErrorKind::usage, [&] { generate(model, prompt_of(17), ten); }));
   expect_in("it is empty", error_of(ErrorKind::usage, [&] { generate(model, {}, ten); }));
-  // Exactly full is no reason for a message.
+  // Exactly full cuts nothing off.
   EXPECT_FALSE(generate(model, prompt_of(6), ten).context_full);
 }
 
