@@ -6,21 +6,16 @@
 #include <sstream>
 
 #include "runtime/error.h"
+#include "runtime/file_system.h"
 #include "runtime/printable.h"
 #include "tools/commands.h"
 #include "tools/examples.h"
 #include "tools/output.h"
 #include "train/command_line.h"
 #include "train/text.h"
+#include "train/typing.h"
 
 namespace duet {
-namespace {
-
-bool is_boolean_word(std::string_view text) {
-  return text == "true" || text == "false" || text == "1" || text == "0";
-}
-
-}  // namespace
 
 void Flags::text(std::string_view name, std::string* at, std::string_view form,
                  std::string_view help) {
@@ -47,7 +42,7 @@ void Flags::integer(std::string_view name, std::int64_t* at, std::int64_t min, s
   flag.set = [=](const std::string& where, const std::string& value) {
     const auto n = parse_integer(value);
     check(n && *n >= min && *n <= max, ErrorKind::usage, where, ": got ", in_quotes(value),
-          ", expected an integer in [", min, ", ", max, "]");
+          ", expected an integer in [", min, ", ", max, "]", minus_hint(value));
     *at = *n;
   };
   flags_.push_back(std::move(flag));
@@ -60,7 +55,8 @@ void Flags::number(std::string_view name, double* at, double min, double max,
   flag.set = [=](const std::string& where, const std::string& value) {
     const auto x = parse_number(value);
     check(x && *x >= min && *x <= max, ErrorKind::usage, where, ": got ", in_quotes(value),
-          ", expected a number in [", format_number(min), ", ", format_number(max), "]");
+          ", expected a number in [", format_number(min), ", ", format_number(max), "]",
+          minus_hint(value));
     *at = *x;
   };
   flags_.push_back(std::move(flag));
@@ -70,9 +66,10 @@ void Flags::toggle(std::string_view name, bool* at, std::string_view help) {
   Flag flag{name, "", help};
   flag.toggle = true;
   flag.set = [at](const std::string& where, const std::string& value) {
-    check(is_boolean_word(value), ErrorKind::usage, where, ": got ", in_quotes(value),
-          ", expected true or false");
-    *at = value == "true" || value == "1";
+    const std::optional<bool> parsed = parse_boolean(value);
+    check(parsed.has_value(), ErrorKind::usage, where, ": got ", in_quotes(value), ", expected ",
+          kBooleanForm);
+    *at = *parsed;
   };
   flags_.push_back(std::move(flag));
 }
@@ -107,6 +104,21 @@ void Flags::unknown(const std::string& shown, std::string_view name) const {
              nearest.empty() ? "; " + see_help() : concat("; did you mean --", nearest, "?")));
 }
 
+// Whether a word where a value is expected is the next flag, its dashes mistyped or not.
+bool Flags::is_another_flag(const std::string& word) {
+  if (word.rfind("--", 0) == 0) return word.size() > 2;
+  const std::optional<std::string> name = name_after_dash(word);
+  return name && (find(*name) != nullptr || (settings_ != nullptr && find_key(*name) != nullptr));
+}
+
+// A word after a switch may be the configuration file, but one that is no path is a value for it
+// that nobody understands.
+void Flags::check_no_value(const std::string& shown, const std::string& word) const {
+  const bool file = word.find_first_of("./") != std::string::npos || file_system().exists(word);
+  check(settings_ == nullptr || word.empty() || word[0] == '-' || file || name_after_dash(word),
+        ErrorKind::usage, shown, ": got ", in_quotes(word), ", expected ", kBooleanForm);
+}
+
 // One flag at arguments[i], its value included. False for --help.
 bool Flags::take(const std::vector<std::string>& arguments, std::size_t& i) {
   const std::string& argument = arguments[i];
@@ -139,11 +151,11 @@ bool Flags::take(const std::vector<std::string>& arguments, std::size_t& i) {
   } else if (equals != std::string::npos) {
     value = argument.substr(equals + 1);
   } else if (boolean) {
-    const bool given = i + 1 < arguments.size() && is_boolean_word(arguments[i + 1]);
+    const bool given = i + 1 < arguments.size() && parse_boolean(arguments[i + 1]);
+    if (!given && i + 1 < arguments.size()) check_no_value(shown, arguments[i + 1]);
     value = given ? arguments[++i] : "true";
   } else {
-    const bool another = i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) == 0 &&
-                         arguments[i + 1].size() > 2;
+    const bool another = i + 1 < arguments.size() && is_another_flag(arguments[i + 1]);
     check(i + 1 < arguments.size() && !another, ErrorKind::usage, shown, ": has no value; write ",
           shown, " VALUE, or ", shown, "=VALUE for one that begins with --");
     value = arguments[++i];
@@ -160,11 +172,15 @@ bool Flags::take(const std::vector<std::string>& arguments, std::size_t& i) {
 bool Flags::parse(const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    if (argument == "-h" || (argument.rfind("--", 0) == 0 && !take(arguments, i))) {
+    const bool flag = argument.rfind("--", 0) == 0 && !name_after_dash(argument);
+    if (argument == "-h" || (flag && !take(arguments, i))) {
       write_out(help());
       return false;
     }
-    if (argument.rfind("--", 0) == 0) continue;
+    if (flag) continue;
+    const std::optional<std::string> name = name_after_dash(argument);
+    check(!name, ErrorKind::usage, printable(argument), ": ", dash_words(argument), ", expected --",
+          printable(name.value_or("")), "; type two hyphens");
     check(argument.size() < 2 || argument[0] != '-', ErrorKind::usage, printable(argument),
           ": no such flag; flags begin with --");
     check(positional_ != nullptr && !positional_seen_, ErrorKind::usage, command_, ": got ",

@@ -56,6 +56,8 @@ class Flags {
   };
   Flag* find(std::string_view name);
   bool take(const std::vector<std::string>& arguments, std::size_t& i);
+  bool is_another_flag(const std::string& word);
+  void check_no_value(const std::string& shown, const std::string& word) const;
   [[noreturn]] void unknown(const std::string& shown, std::string_view name) const;
   std::string see_help() const;
 

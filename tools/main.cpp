@@ -23,6 +23,7 @@
 #include "train/command_line.h"
 #include "train/environment.h"
 #include "train/text.h"
+#include "train/typing.h"
 
 namespace duet {
 namespace {
@@ -104,6 +105,9 @@ int dispatch(const Arguments& arguments) {
     }
     names.push_back(command.name);
   }
+  const std::optional<std::string> flag = name_after_dash(name);
+  check(!flag, ErrorKind::usage, "duet: got ", in_quotes(name), ", which ", dash_words(name),
+        ", expected --", printable(flag.value_or("")), "; type two hyphens");
   const std::string_view nearest = nearest_name(name, names);
   throw Error(ErrorKind::usage, concat("duet: no such command: got ", in_quotes(name), "; ",
                                        nearest.empty() ? "see " + advised({"--help"})

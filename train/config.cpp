@@ -36,8 +36,10 @@ void check_preset(const std::string& where, const std::string& name) {
   const std::vector<std::string_view> known = preset_names();
   std::string list;
   for (const std::string_view one : known) list.append(list.empty() ? "" : ", ").append(one);
+  const std::string_view nearest = nearest_name(name, known);
   check(std::find(known.begin(), known.end(), name) != known.end(), ErrorKind::usage, where,
-        ": got ", in_quotes(name), ", expected one of ", list);
+        ": got ", in_quotes(name), ", expected one of ", list,
+        nearest.empty() ? "" : concat("; did you mean ", nearest, "?"));
 }
 
 // A user may set a key in several places: the last one counts.
@@ -138,6 +140,18 @@ void check_path(std::string_view key, const std::string& path) {
         ", expected a path; ~ is not expanded here, write the whole path");
 }
 
+// Of a run that names none: the key's default, but at most a tenth of the run.
+std::int64_t derived_warmup(const RunConfig& run) {
+  return std::min(run.warmup_iters, run.max_iters / 10);
+}
+
+// Whether the value follows from those of other keys and of the tokenizer: another run that starts
+// from the same file derives its own.
+bool is_derived(const ResolvedConfig& config, std::string_view key) {
+  if (key == "warmup_iters") return !config.given(key);
+  return key == "vocab_size" && config.source(key) == ConfigSource::standard;
+}
+
 void check_run(ResolvedConfig& config) {
   RunConfig& run = config.run;
   check_path("data", run.data);
@@ -154,9 +168,7 @@ void check_run(ResolvedConfig& config) {
   check(run.min_lr <= run.learning_rate, ErrorKind::usage, "min_lr: got ",
         format_number(run.min_lr), ", expected at most learning_rate (",
         format_number(run.learning_rate), ")");
-  if (!config.given("warmup_iters")) {
-    run.warmup_iters = std::min(run.warmup_iters, run.max_iters / 10);
-  }
+  if (!config.given("warmup_iters")) run.warmup_iters = derived_warmup(run);
   // A resumed run may be cut short within its warm-up.
   check(run.resume || run.warmup_iters <= run.max_iters, ErrorKind::usage, "warmup_iters: got ",
         run.warmup_iters, ", expected at most max_iters (", run.max_iters, ")");
@@ -218,6 +230,10 @@ ResolvedConfig resolve_config(const ConfigRequest& request) {
           " holds another model: these keys differ (saved -> asked for):", list_lines(differ.shape),
           "\nremove them, or start a new run with another out_dir");
     out.changes = differ.free;
+    if (!out.given("warmup_iters") && derived_warmup(base) != derived_warmup(out.run)) {
+      out.changes.push_back(
+          fmt::format("warmup_iters {} -> {}", derived_warmup(base), derived_warmup(out.run)));
+    }
     out.run.out_dir = probe.out_dir;  // the directory may have moved since it was written
     out.run.resume = true;
   } else {
@@ -264,6 +280,11 @@ std::string config_toml(const ResolvedConfig& config) {
       out += fmt::format("{}# {}\n", out.empty() ? "" : "\n", group_title(key.group));
     }
     last = &key.group;
+    if (is_derived(config, key.name)) {
+      // Not as a value: read back, it would count as given.
+      out += fmt::format("# {:<26}= {:<16}  # derived\n", key.name, value);
+      continue;
+    }
     out += fmt::format("{:<28}= {:<16}  # {}\n", key.name, value,
                        source_words(config.sources[index_of(key)]));
   }

@@ -6,6 +6,7 @@
 #include "train/config_keys.h"
 #include "train/data.h"
 #include "train/text.h"
+#include "train/typing.h"
 
 namespace duet {
 namespace {
@@ -46,8 +47,10 @@ std::string join(const std::vector<std::string_view>& names) {
               concat(s.where, ": got ", shown(s.value), ", expected ", accepted_form(key), hint));
 }
 
-// A string in a file that would have been a fine number, list or boolean without its quotes.
-std::string quotes_hint(const Setting& s) {
+// A string in a file that would have been a fine number, list or boolean without its quotes, or a
+// number on the command line whose minus is another dash.
+std::string spelling_hint(const Setting& s) {
+  if (const auto* flag = std::get_if<FlagText>(&s.value)) return minus_hint(flag->text);
   return std::holds_alternative<std::string>(s.value) ? "; write it without quotes" : "";
 }
 
@@ -56,7 +59,7 @@ std::int64_t integer_value(const ConfigKey& key, const Setting& s) {
   if (const auto* v = std::get_if<FlagText>(&s.value)) {
     if (const auto n = parse_integer(v->text)) return *n;
   }
-  refuse(key, s, quotes_hint(s));
+  refuse(key, s, spelling_hint(s));
 }
 
 double number_value(const ConfigKey& key, const Setting& s) {
@@ -65,7 +68,7 @@ double number_value(const ConfigKey& key, const Setting& s) {
   if (const auto* v = std::get_if<FlagText>(&s.value)) {
     if (const auto n = parse_number(v->text)) return *n;
   }
-  refuse(key, s, quotes_hint(s));
+  refuse(key, s, spelling_hint(s));
 }
 
 std::string text_value(const ConfigKey& key, const Setting& s) {
@@ -116,13 +119,10 @@ void set(const BooleanKey& k, const ConfigKey& key, const Setting& s, RunConfig&
     k.at(config) = *v;
     return;
   }
-  if (const auto* v = std::get_if<FlagText>(&s.value); v && (v->text == "true" || v->text == "1")) {
-    k.at(config) = true;
-  } else if (v && (v->text == "false" || v->text == "0")) {
-    k.at(config) = false;
-  } else {
-    refuse(key, s, quotes_hint(s));
-  }
+  const auto* text = std::get_if<FlagText>(&s.value);
+  const std::optional<bool> value = text != nullptr ? parse_boolean(text->text) : std::nullopt;
+  if (!value) refuse(key, s, spelling_hint(s));
+  k.at(config) = *value;
 }
 
 void set(const TextKey& k, const ConfigKey& key, const Setting& s, RunConfig& config) {
@@ -169,7 +169,7 @@ void set(const ListKey& k, const ConfigKey& key, const Setting& s, RunConfig& co
       out.push_back(*n);
     }
   } else {
-    refuse(key, s, quotes_hint(s));
+    refuse(key, s, spelling_hint(s));
   }
   for (const std::int64_t n : out) {
     check(n >= k.min && n <= k.max, ErrorKind::usage, s.where, ": got ", n,
@@ -189,7 +189,7 @@ std::string accepted_form(const ConfigKey& key) {
             return concat("a number in ", k.open_min ? '(' : '[', k.min, ", ", k.max,
                           k.open_max ? ')' : ']');
           },
-          [](const BooleanKey&) { return std::string("true or false"); },
+          [](const BooleanKey&) { return std::string(kBooleanForm); },
           [](const TextKey& k) { return std::string(k.accepted); },
           [](const ChoiceKey& k) { return "one of " + join(k.names); },
           [](const ListKey& k) {

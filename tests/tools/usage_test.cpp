@@ -82,7 +82,27 @@ TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
       {{"train", "--data", "text.txt", "--init_from", "llama.safetensors"},
        "error: llama.safetensors: these look like LLaMA-like weights, Hugging Face layout: ..."},
       {{"train", "--data", "text.txt", "--preset", "61m"},
-       "error: --preset: got \"61m\", expected one of tiny, small, nano, 60m, 150m, 350m, 455m\n"},
+       "error: --preset: got \"61m\", expected one of tiny, small, nano, 60m, 150m, 350m, 455m; did "
+       "you mean 60m?\n"},
+      {{"train", "--preset", "tinny", "--data", "text.txt"},
+       "error: --preset: got \"tinny\", expected one of tiny, small, nano, 60m, 150m, 350m, 455m; "
+       "did you mean tiny?\n"},
+      {{"train", "--bias", "nein", "--data", "text.txt"},
+       "error: --bias: got \"nein\", expected true or false\n"},
+      {{"train", "--resume", "yess"}, "error: --resume: got \"yess\", expected true or false\n"},
+      {{"train", "\u2013data", "text.txt"},
+       "error: \u2013data: begins with an en dash (U+2013), expected --data; type two hyphens\n"},
+      {{"train", "--data", "text.txt", "\u2014\u2014n_layer", "1"},
+       "error: \u2014\u2014n_layer: begins with an em dash (U+2014), expected --n_layer; type two "
+       "hyphens\n"},
+      {{"train", "--bias", "\u2013data", "text.txt"}, "error: \u2013data: begins with an en dash ..."},
+      {{"train", "--data", "\u2013bias", "text.txt"}, "error: --data: has no value; ..."},
+      {{"train", "--min_lr", "\u22121"},
+       "error: --min_lr: got \"\u22121\", expected a number in [-1, 1000]; it begins with a minus "
+       "sign (U+2212), write -1\n"},
+      {{"\u2014version"},
+       "error: duet: got \"\u2014version\", which begins with an em dash (U+2014), expected "
+       "--version; type two hyphens\n"},
       {{"profile", "--fit", ""}, "error: --fit: got \"\", expected at least one character\n"},
       {{"profile", "--plan", "--json="},
        "error: --json: got \"\", expected at least one character\n"},
@@ -134,6 +154,17 @@ TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
     EXPECT_EQ(prefix ? ended.err.substr(0, wanted.size()) : ended.err, wanted) << ended.err;
     EXPECT_TRUE(same_files(snapshot(directory_), before));
   }
+}
+
+TEST_F(UsageTest, ABooleanTakesEveryUsualWord) {
+  for (const char* no : {"False", "off", "no", "0", "false"}) {
+    const Ended ended = duet({"train", "--bias", no, "--resume", "FALSE", "--print-config"});
+    EXPECT_EQ(ended.code, 0) << no << ended.err;
+    EXPECT_NE(ended.out.find("= false             # flag"), std::string::npos) << ended.out;
+  }
+  write("run.toml", "bias = false\n");
+  const Ended file = duet({"train", "--print-config", "run.toml"});  // a switch, then the file
+  EXPECT_EQ(file.code, 0) << file.err;
 }
 
 // Before the step whose answer they are to hold: such a preset would take minutes.
