@@ -17,6 +17,7 @@
 #include "tools/op_commands.h"
 #include "tools/op_templates.h"
 #include "tools/output.h"
+#include "train/command_line.h"
 
 namespace duet {
 namespace {
@@ -125,11 +126,7 @@ void check_says(const std::string& says) {
 std::string there(const std::string& root) {
   std::error_code failed;
   if (std::filesystem::equivalent(root, std::filesystem::current_path(failed), failed)) return "";
-  const auto plain = [](char c) { return is_word(c) || c == '/' || c == '.' || c == '-'; };
-  if (std::all_of(root.begin(), root.end(), plain)) return concat("cd ", root, " && ");
-  std::string quoted;
-  for (const char c : root) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return concat("cd '", quoted, "' && ");
+  return concat("cd ", shell_word(root), " && ");
 }
 
 void check_name(const std::string& name) {

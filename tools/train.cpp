@@ -68,7 +68,7 @@ int run_train(const Arguments& arguments) {
     return train_resolved(config, arguments);
   } catch (const Error& error) {
     // A path that was saved and leads nowhere from here explains more than the name of a file.
-    if (error.kind() == ErrorKind::file) check_saved_paths(config);
+    if (error.kind() == ErrorKind::file) check_saved_paths(config, arguments);
     throw;
   }
 }

@@ -21,23 +21,24 @@ std::string saved_directory(const std::string& out_dir) {
 
 }  // namespace
 
-void check_saved_paths(const ResolvedConfig& config) {
+void check_saved_paths(const ResolvedConfig& config, const std::vector<std::string>& arguments) {
   const RunConfig& run = config.run;
   for (const auto& [key, path] : {std::pair("data", run.data), std::pair("val_data", run.val_data),
                                   std::pair("tokenizer", run.tokenizer)}) {
     const bool none = path.empty() || (path == "byte" && std::string_view(key) == "tokenizer");
     if (none || config.source(key) != ConfigSource::saved || file_system().exists(path)) continue;
-    const std::string flag = concat("--", key);
+    std::vector<std::string> command = {"train"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
     const std::string directory = path.front() == '/' ? "" : saved_directory(run.out_dir);
     const std::string whole = concat(directory, "/", path);
     const bool there = !directory.empty() && file_system().exists(whole);
+    command.insert(command.end(), {concat("--", key), there ? whole : "PATH"});
     throw Error(ErrorKind::file,
                 concat(printable(run.out_dir, 400), "/config.toml: ", key, " is not there: got ",
                        printable(path, 400),
                        directory.empty() ? "" : ", relative to " + printable(directory, 400),
                        ", expected a file; say where it is: ",
-                       advised({"train", "--resume", "--out_dir", run.out_dir, flag,
-                                there ? whole : "PATH"})));
+                       advised(command)));
   }
 }
 

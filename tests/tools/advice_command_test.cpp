@@ -316,7 +316,7 @@ TEST_F(AdviceCommandTest, AResumeFromElsewhereNamesTheSavedPaths) {
   EXPECT_EQ(data.err, "error: ../run/config.toml: data is not there: got text.txt, relative to " +
                           here +
                           ", expected a file; say where it is: duet train --resume "
-                          "--out_dir ../run --data " +
+                          "--out_dir ../run --max_iters 32 --data " +
                           here + "/text.txt\n");
   const Ended val = resume({"--data", "../text.txt"});
   EXPECT_NE(val.err.find("val_data is not there: got book.txt, relative to "), std::string::npos)
