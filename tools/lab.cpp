@@ -14,6 +14,7 @@
 #include "tools/signals.h"
 #include "train/command_line.h"
 #include "train/lab/report.h"
+#include "train/lab/run_log.h"
 #include "train/run_checks.h"
 #include "train/run_directory.h"
 #include "train/text.h"
@@ -36,7 +37,7 @@ std::string number(const std::vector<T>& of, const char* what) {
 void check_devices(const Experiment& experiment) {
   std::set<std::string> noted;
   for (const ExperimentRun& run : experiment.runs) {
-    if (is_finished(run)) continue;
+    if (is_finished(run) || is_marked_diverged(run.directory)) continue;
     const DeviceChoice choice = choose_device(run.resolved.device);
     training_dtype(run.resolved, choice.device);
     if (noted.insert(run.resolved.device).second) note_fallback(run.resolved.device, choice);

@@ -147,11 +147,25 @@ TEST_F(LabCommandTest, OneThatFailsTakesNoOtherWithIt) {
                       experiment("40") +
                       "[[arm]]\nname = \"wild\"\nlearning_rate = 1000\ncoupling = \"none\"\n");
   const Ended ended = duet(compare({"--eval_interval", "40"}));
-  EXPECT_NE(ended.out.find("wild-seed1 | failed with exit code "), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("wild-seed1 | diverged with exit code 4: "), std::string::npos) << ended.out;
   EXPECT_NE(ended.out.find(": 1 step was not finite, because "), std::string::npos) << ended.out;
   EXPECT_EQ(ended.code, 4);
   EXPECT_NE(ended.out.find("euler-seed2 | done"), std::string::npos) << ended.out;
   EXPECT_NE(ended.out.find("| wild | "), std::string::npos) << ended.out;
+  // It is an outcome: told as such everywhere, and not tried again.
+  const std::string report = read_all(directory_ / "lab/report.md");
+  for (const char* words : {"4 of 6 runs done, 2 diverged.", "| wild-seed1 | diverged at step ",
+                            "Diverged, and left out: wild-seed1, wild-seed2."}) {
+    EXPECT_NE(report.find(words), std::string::npos) << words << "\n" << report;
+  }
+  EXPECT_EQ(report.find("Not finished"), std::string::npos) << report;
+  const Ended again = duet(compare({"--eval_interval", "40"}));
+  EXPECT_EQ(again.code, 4);
+  EXPECT_EQ(again.out.find("| starts"), std::string::npos) << again.out;
+  EXPECT_EQ(again.out.find("| goes on"), std::string::npos) << again.out;
+  EXPECT_NE(again.out.find("wild-seed2 | diverged before: not repeated; remove "),
+            std::string::npos)
+      << again.out;
 }
 
 TEST_F(LabCommandTest, RefusalsWriteNothing) {

@@ -55,7 +55,9 @@ std::string report_step_time(double seconds) {
 }
 
 std::string report_status(const RunSummary& run) {
+  if (run.diverged && run.complete) return "diverged";
   if (run.complete) return "done";
+  if (run.diverged) return fmt::format("diverged at step {} of {}", run.step, run.max_iters);
   if (run.step == 0) return "not started";
   return fmt::format("step {} of {}", run.step, run.max_iters);
 }
@@ -78,21 +80,23 @@ std::vector<std::string> report_notes(const LabSummary& summary) {
   if (any_single_pair(summary)) {
     notes.push_back("One pair of runs gives no interval: more seeds are needed to judge it.");
   }
-  if (summary.complete_runs() < summary.runs.size()) {
+  if (summary.complete_runs() + summary.diverged_early() < summary.runs.size()) {
     notes.push_back(
         fmt::format("Not finished: {} of {} runs are done. Numbers are of those; curves "
                     "of an arm without any are of what it has.",
                     summary.complete_runs(), summary.runs.size()));
   }
-  std::vector<std::string> diverged;
+  std::vector<std::string> stopped, no_number;
   for (const RunSummary& run : summary.runs) {
-    if (run.complete && !run.finals.empty() && !std::isfinite(run.finals[0])) {
-      diverged.push_back(run.name);
-    }
+    if (run.diverged) (run.complete ? no_number : stopped).push_back(run.name);
   }
-  if (!diverged.empty()) {
+  if (!stopped.empty()) {
+    notes.push_back("Diverged, and left out: " + join(stopped) +
+                    ". Such a run stopped because its numbers were not finite (exit code 4).");
+  }
+  if (!no_number.empty()) {
     notes.push_back(
-        "Left out, because the last evaluation is not a finite number: " + join(diverged) + ".");
+        "Left out, because the last evaluation is not a finite number: " + join(no_number) + ".");
   }
   notes.push_back(
       "Seconds per step is the median over the log lines of a run, without evaluations; its ratio "
@@ -103,6 +107,12 @@ std::vector<std::string> report_notes(const LabSummary& summary) {
         "compare.");
   }
   return notes;
+}
+
+std::string report_progress(const LabSummary& summary) {
+  std::string out = fmt::format("{} of {} runs done", summary.complete_runs(), summary.runs.size());
+  if (const std::size_t n = summary.diverged_early(); n > 0) out += fmt::format(", {} diverged", n);
+  return out;
 }
 
 LabSummary write_reports(const ExperimentRecord& record) {

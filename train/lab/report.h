@@ -22,7 +22,8 @@ std::string report_spread(const SeedMean& mean);              // "2.7190 ± 0.00
 std::string report_difference(const PairedDifference& d);     // "-0.0123 [-0.0150, -0.0096]"
 std::string report_ratio(const std::vector<double>& ratios);  // "1.04 (1.02 to 1.06)"
 std::string report_step_time(double seconds);                 // "48.1 ms"
-std::string report_status(const RunSummary& run);             // "done", "step 120 of 489"
+std::string report_status(const RunSummary& run);  // "done", "step 120 of 489", "diverged at ..."
+std::string report_progress(const LabSummary& summary);  // "5 of 6 runs done, 1 diverged"
 std::vector<std::string> report_notes(const LabSummary& summary);
 
 }  // namespace duet

@@ -192,9 +192,9 @@ std::string html_report(const LabSummary& s) {
   const std::string title = printable(s.record.directory, 4096);
   return html_page(
       title, kStyle,
-      fmt::format("<p class=\"lead\">{} arms × {} seeds, {} of {} runs done.</p>\n{}<ul>\n{}</ul>\n"
+      fmt::format("<p class=\"lead\">{} arms × {} seeds, {}.</p>\n{}<ul>\n{}</ul>\n"
                   "{}<h2>Runs</h2>\n{}{}",
-                  s.record.arms.size(), s.record.seeds.size(), s.complete_runs(), s.runs.size(),
+                  s.record.arms.size(), s.record.seeds.size(), report_progress(s),
                   arms_table(s), notes, charts(s), runs_table(s), origin(s)));
 }
 

@@ -52,6 +52,8 @@ class Lines {
   bool too_long_ = false;  // the line at position_, whose start is gone
 };
 
+constexpr const char* kDivergedFile = "/diverged";
+
 std::optional<double> number(const Json& line, const char* key) {
   const auto at = line.find(key);
   if (at == line.end()) return std::nullopt;
@@ -101,6 +103,15 @@ RunLog read_run_log(const std::string& run_directory) {
     log.points.push_back(std::move(*point));
   }
   return log;
+}
+
+void mark_diverged(const std::string& run_directory) {
+  file_system().replace_file(run_directory + kDivergedFile,
+                             "the run stopped with exit code 4: not finite\n");
+}
+
+bool is_marked_diverged(const std::string& run_directory) {
+  return file_system().exists(run_directory + kDivergedFile);
 }
 
 }  // namespace duet

@@ -26,4 +26,9 @@ struct RunLog {
 // Empty when there is no log. A torn or foreign line is skipped: the run may be writing.
 RunLog read_run_log(const std::string& run_directory);
 
+// A run that stopped because its numbers were no longer finite (exit code 4) would stop so again:
+// it is marked in its directory, until that is removed.
+void mark_diverged(const std::string& run_directory);
+bool is_marked_diverged(const std::string& run_directory);
+
 }  // namespace duet

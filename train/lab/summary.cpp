@@ -133,6 +133,8 @@ class Summarizer {
         for (std::size_t m = 0; m < out_.metrics.size(); ++m) {
           run.finals[m] = value_at(last, out_.metrics[m].key);
         }
+        const bool no_number = !run.finals.empty() && !std::isfinite(run.finals[0]);
+        run.diverged = run.complete ? no_number : is_marked_diverged(run.directory);
         out_.runs.push_back(std::move(run));
       }
     }
@@ -188,6 +190,11 @@ class Summarizer {
 std::size_t LabSummary::complete_runs() const {
   return static_cast<std::size_t>(
       std::count_if(runs.begin(), runs.end(), [](const RunSummary& r) { return r.complete; }));
+}
+
+std::size_t LabSummary::diverged_early() const {
+  return static_cast<std::size_t>(std::count_if(
+      runs.begin(), runs.end(), [](const RunSummary& r) { return r.diverged && !r.complete; }));
 }
 
 LabSummary summarize(const ExperimentRecord& record) { return Summarizer(record)(); }

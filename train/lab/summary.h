@@ -19,6 +19,7 @@ struct RunSummary {
   std::int64_t seed = 0;
   std::int64_t step = 0, max_iters = 0;
   bool complete = false;        // the evaluation after the last step is there
+  bool diverged = false;        // ended by numbers that are not finite, or with such a loss
   std::vector<double> finals;   // one per metric, of that evaluation; NaN: none or not finite
   double seconds_per_step = 0;  // median over the log lines; NaN: none
   double seconds = 0;           // of the whole run
@@ -53,6 +54,7 @@ struct LabSummary {
   std::vector<ArmSummary> arms;
   std::vector<std::string> machines;  // "CPU, 2 threads, duet 0.1.0", each once
   std::size_t complete_runs() const;
+  std::size_t diverged_early() const;  // runs that will not complete
 };
 
 LabSummary summarize(const ExperimentRecord& record);
