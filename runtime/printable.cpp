@@ -29,7 +29,7 @@ std::uint32_t code_point(std::string_view sequence) {
 bool is_safe(std::uint32_t c) {
   const bool control = c < 0x20 || (0x7f <= c && c < 0xa0);
   const bool line_break = c == 0x2028 || c == 0x2029;
-  const bool reorders = c == 0x200e || c == 0x200f || (0x202a <= c && c <= 0x202e) ||
+  const bool reorders = c == 0x061c || c == 0x200e || c == 0x200f || (0x202a <= c && c <= 0x202e) ||
                         (0x2066 <= c && c <= 0x2069) || c == 0xfeff;
   return !control && !line_break && !reorders;
 }

@@ -16,7 +16,7 @@ namespace {
 
 // Generates beyond the context: when it is full, the newest half of the text is the next prompt.
 void generate_text(const CheckpointModel& opened, std::vector<std::int32_t> text,
-                          SampleOptions options, bool slide) {
+                   SampleOptions options, bool slide) {
   const auto stream = [&](std::int32_t id) {
     write_out(opened.tokenizer->decode(std::vector<std::int32_t>{id}));
     return true;

@@ -28,6 +28,7 @@ namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(50);
 constexpr int kPollsPerLook = 20;  // at the logs of the runs
+constexpr int kDiverged = 4;       // the exit code of a run whose numbers are not finite
 
 // Of a run whose files cannot be read now: as though it had none.
 RunLog log_of(const ExperimentRun& run) try {
@@ -94,14 +95,14 @@ class Runner {
   }
 
   void print(const std::string& line) {
-    write_progress((drawn_ ? "\r\x1b[2K" : "") + line + "\n");
+    write_progress((drawn_ ? Screen::cleared_line() : Screen("")) + line + "\n");
     drawn_ = false;
   }
   void draw(std::string line) {
     if (!console_.live) return;
     const int columns = console_.columns ? console_.columns() : 80;
     line = line.substr(0, static_cast<std::size_t>(std::max(columns - 1, 1)));
-    write_progress("\r\x1b[2K" + line);
+    write_progress(Screen::cleared_line() + line);
     drawn_ = true;
   }
 
@@ -117,6 +118,10 @@ class Runner {
       learn_rate(run, log_of(run));
       if (is_finished(run)) {
         ++done;
+      } else if (is_marked_diverged(run.directory)) {
+        print(fmt::format("{} | diverged before: not repeated; remove {} to train it again",
+                          label(run), printable(run.directory, 4096)));
+        outcome_.code = kDiverged;
       } else {
         pending_.push_back(&run);
       }
@@ -182,7 +187,9 @@ class Runner {
         print(fmt::format("{} | stopped at step {}", label(run), at->log.last_step()));
       } else {
         const int failed = *code == 0 ? 1 : *code;
-        print(fmt::format("{} | failed with exit code {}: {}", label(run), failed,
+        if (failed == kDiverged) mark_diverged(run.directory);
+        print(fmt::format("{} | {} with exit code {}: {}", label(run),
+                          failed == kDiverged ? "diverged" : "failed", failed,
                           last_error(log_path(run))));
         if (outcome_.code == 0) outcome_.code = failed <= 4 ? failed : 1;
       }

@@ -20,21 +20,37 @@ void reserve_standard_descriptors() {
   }
 }
 
-void write_out(std::string_view text) {
-  const int error = write_stream(STDOUT_FILENO, text);
+namespace {
+
+void write_standard(std::string_view bytes) {
+  const int error = write_stream(STDOUT_FILENO, bytes);
   if (error == EPIPE) throw ReaderGone{};
   check(error == 0, ErrorKind::io, "standard output: cannot write: ", std::strerror(error));
 }
 
-void write_progress(std::string_view text) {
+}  // namespace
+
+void write_out(std::string_view text) {
+  static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  static TerminalStream stream;
+  if (terminal) {
+    write_standard(stream.add(text));
+  } else {
+    write_standard(text);
+  }
+}
+
+void write_progress(const Screen& text) {
   static bool lost = false;
-  const int error = write_stream(STDOUT_FILENO, text);
+  const int error = write_stream(STDOUT_FILENO, text.bytes());
   if (error == 0 || lost) return;
   lost = true;
   note(concat("standard output: cannot write: ", std::strerror(error), "; the work goes on"));
 }
 
-void write_error(std::string_view text) { static_cast<void>(write_stream(STDERR_FILENO, text)); }
+void write_error(std::string_view text) {
+  static_cast<void>(write_stream(STDERR_FILENO, terminal_text(text)));
+}
 
 void note(const std::string& text) {
   if (!text.empty()) write_error("note: " + text + "\n");

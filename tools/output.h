@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/terminal_text.h"
 #include "train/device_choice.h"
 
 namespace duet {
@@ -15,12 +16,13 @@ struct ReaderGone {};
 // later can land there, and using them still fails.
 void reserve_standard_descriptors();
 
-// Everything, at once. Throws ReaderGone, or Error(io) when the system refuses.
+// Everything, at once: on a terminal as terminal_text(), and to a file or a pipe byte for byte.
+// Throws ReaderGone, or Error(io) when the system refuses.
 void write_out(std::string_view text);
 // What a command says while it works, where its result is files or an exit code: a standard output
 // that cannot be written is told once on standard error, and the work goes on.
-void write_progress(std::string_view text);
-// To standard error; failures are ignored, there is nowhere left to tell.
+void write_progress(const Screen& text);
+// To standard error, as terminal_text(); failures are ignored, there is nowhere left to tell.
 void write_error(std::string_view text);
 // "note: " and the text on a line of standard error; nothing for "".
 void note(const std::string& text);

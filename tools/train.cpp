@@ -41,7 +41,7 @@ int train_resolved(ResolvedConfig& config, const Arguments& arguments) {
   context.run_files = {{"config.toml", config_toml(config)},
                        {"env.json", env_json(command_line, choice)}};
   const TrainResult result = train(run, context);
-  metrics.flush();
+  if (result.step > 0) metrics.flush();
   console.finish(result);
   return result.signal == 0 ? 0 : 128 + result.signal;
 }

@@ -36,8 +36,7 @@ struct ResolvedConfig {
 // starts from a checkpoint, the list of keys that would change the model.
 ResolvedConfig resolve_config(const ConfigRequest& request);
 
-// Every key that has a value, as a TOML file that reads back; the source of each as a comment. A
-// value that follows from others is a comment as a whole: read back, it is derived anew.
+// Every key that has a value, as a TOML file; its source, or all that is derived, as a comment.
 std::string config_toml(const ResolvedConfig& config);
 
 // One line per key: name, accepted form, default, meaning.

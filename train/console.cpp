@@ -25,9 +25,6 @@ namespace {
 
 constexpr std::int64_t kWarmSteps = 3;  // page faults, caches, kernel choices
 constexpr double kRedrawSeconds = 0.1;
-constexpr const char* kBold = "1";
-constexpr const char* kYellow = "33";
-constexpr const char* kGreen = "32";
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -75,12 +72,12 @@ Console::Console(ConsoleOptions options, const ResolvedConfig& config, std::stri
   begin_ = options_.clock();
 }
 
-std::string Console::painted(const char* code, const std::string& text) const {
-  return options_.color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
+Screen Console::painted(Paint paint, const std::string& text) const {
+  return {options_.color ? paint : Paint::none, text};
 }
 
-void Console::write(const std::string& text) {
-  const int error = write_stream(options_.fd, text);
+void Console::write(const Screen& text) {
+  const int error = write_stream(options_.fd, text.bytes());
   if (error == 0 || lost_) return;
   lost_ = true;
   on_notice(std::string("standard output: cannot write: ") + std::strerror(error) +
@@ -88,11 +85,11 @@ void Console::write(const std::string& text) {
 }
 
 void Console::clear_live_line() {
-  if (drawn_) write("\r\x1b[2K");
+  if (drawn_) write(Screen::cleared_line());
   drawn_ = false;
 }
 
-void Console::print(const std::string& line) {
+void Console::print(const Screen& line) {
   clear_live_line();
   write(line + "\n");
 }
@@ -104,7 +101,8 @@ void Console::on_start(const StartReport& report) {
   if (!fallback.empty()) print(fallback);  // first of all: a GPU was hoped for
   for (const std::string& line : start_box(config_, report, device_reason_)) print(line);
   for (const std::string& change : config_.changes) print("changed since the run began: " + change);
-  for (const std::string& hint : hints(config_, report)) print(painted(kYellow, "HINT: ") + hint);
+  for (const std::string& hint : hints(config_, report))
+    print(painted(Paint::yellow, "HINT: ") + hint);
 }
 
 std::string Console::step_line(const StepReport& report, int columns) const {
@@ -123,12 +121,10 @@ std::string Console::step_line(const StepReport& report, int columns) const {
     fields.push_back(fmt::format("{:.{}f} GFLOP/s", gflops, gflops < 10 ? 1 : 0));
   }
   fields.push_back("mem " + format_bytes(report.memory_bytes));
-  const std::int64_t timed = steps_ - kWarmSteps;
   std::string eta = "eta ?";
-  if (timed > 0) {
-    const double per_step = (options_.clock() - warm_at_) / static_cast<double>(timed);
-    eta = "eta " + format_duration(std::max(
-                       0.0, per_step * static_cast<double>(report.max_iters - report.step)));
+  if (!times_.empty()) {
+    const auto left = static_cast<double>(report.max_iters - report.step);
+    eta = "eta " + format_duration(std::max(0.0, times_.mean() * left));
   }
   // A line that does not fit the terminal would wrap and could not be redrawn: fields go, the ones
   // that matter least first.
@@ -148,20 +144,24 @@ std::string Console::step_line(const StepReport& report, int columns) const {
 void Console::on_step(const StepReport& report) {
   ++steps_;
   tokens_ = report.tokens;
-  if (steps_ == kWarmSteps) warm_at_ = options_.clock();
+  const double now = options_.clock();
+  const double since = now - std::exchange(stepped_at_, now);
+  const bool evaluated = std::exchange(evaluated_, false);
+  const bool usual = steps_ <= kWarmSteps || times_.add(since, evaluated);
   // The first steps would spoil the averages of the first line that has others.
   if (steps_ == kWarmSteps + 1) window_ = {};
-  ++window_.steps;
-  window_.tokens += report.step_tokens;
-  window_.seconds += report.seconds;
-  window_.flops += report.flops;
+  if (usual) {
+    ++window_.steps;
+    window_.tokens += report.step_tokens;
+    window_.seconds += report.seconds;
+    window_.flops += report.flops;
+  }
 
   const bool logged = is_log_step(report.step, report.max_iters, config_.run.log_interval);
   const bool last = report.step == report.max_iters;
   if (options_.live && !last) {
-    const double now = options_.clock();
     if (drawn_ && now - drawn_at_ < kRedrawSeconds) return;
-    write("\r\x1b[2K" + step_line(report, options_.columns ? options_.columns() : 0));
+    write(Screen::cleared_line() + step_line(report, options_.columns ? options_.columns() : 0));
     drawn_ = true;
     drawn_at_ = now;
     if (logged) window_ = {};
@@ -174,9 +174,10 @@ void Console::on_step(const StepReport& report) {
 // Seconds to minutes pass. Without a terminal only the first one is announced, which nothing else
 // precedes.
 void Console::on_eval_start(std::int64_t step) {
+  evaluated_ = true;
   const std::string line = fmt::format("step {} | evaluating", step);
   if (options_.live) {
-    write("\r\x1b[2K" + line);
+    write(Screen::cleared_line() + line);
     drawn_ = true;
   } else if (steps_ == 0) {
     print(line);
@@ -184,11 +185,11 @@ void Console::on_eval_start(std::int64_t step) {
 }
 
 void Console::on_eval(const EvalReport& report) {
-  std::string line = fmt::format("step {} | val loss {:.4f} | ppl {}", report.step, report.loss,
-                                 perplexity(report.ppl));
+  Screen line = fmt::format("step {} | val loss {:.4f} | ppl {}", report.step, report.loss,
+                            perplexity(report.ppl));
   line += report.accuracy ? fmt::format(" | accuracy {:.4f}", *report.accuracy)
                           : fmt::format(" | bpb {:.3f}", report.bits_per_byte);
-  if (report.best) line += " | " + painted(kGreen, "best");
+  if (report.best) line += Screen(" | ") + painted(Paint::green, "best");
   print(line);
   if (!report.look_left_out || report.step == 0 || std::exchange(left_out_, true)) return;
   print(
@@ -203,7 +204,7 @@ void Console::on_checkpoint(std::int64_t step, const std::string& directory) {
 void Console::on_notice(const std::string& text) {
   clear_live_line();
   // Where even this fails there is nowhere left to tell.
-  static_cast<void>(write_stream(options_.error_fd, "note: " + text + "\n"));
+  static_cast<void>(write_stream(options_.error_fd, terminal_text("note: " + text + "\n")));
 }
 
 void Console::finish(const TrainResult& result) {
@@ -224,7 +225,11 @@ void Console::finish(const TrainResult& result) {
   }
   if (result.skipped_steps > 0)
     head += fmt::format(", {} skipped", counted(result.skipped_steps, "step"));
-  print(painted(kBold, head));
+  print(painted(Paint::bold, head));
+  if (result.step == 0) {
+    print("  nothing is kept: no step was taken");
+    return;
+  }
   print("  metrics    " + dir + "/metrics.jsonl");
   if (!result.checkpoint.empty()) print("  checkpoint " + printable(result.checkpoint, 4096));
   if (result.signal != 0) {

@@ -11,8 +11,10 @@
 #include <functional>
 #include <string>
 
+#include "runtime/terminal_text.h"
 #include "train/config.h"
 #include "train/reporter.h"
+#include "train/step_times.h"
 #include "train/trainer.h"
 
 namespace duet {
@@ -42,11 +44,11 @@ class Console final : public Reporter {
   void finish(const TrainResult& result);
 
  private:
-  void print(const std::string& line);  // a line that stays
-  void write(const std::string& text);
+  void print(const Screen& line);  // a line that stays
+  void write(const Screen& text);
   void clear_live_line();
   std::string step_line(const StepReport& report, int columns) const;
-  std::string painted(const char* code, const std::string& text) const;
+  Screen painted(Paint paint, const std::string& text) const;
 
   ConsoleOptions options_;
   const ResolvedConfig& config_;
@@ -57,7 +59,9 @@ class Console final : public Reporter {
   bool left_out_ = false;   // it was said that diagnostics are
   std::int64_t steps_ = 0;  // of this process
   double begin_ = 0;        // on_start
-  double warm_at_ = 0;      // when the first steps, which are left out of averages, were done
+  double stepped_at_ = 0;   // when the step before was reported
+  bool evaluated_ = false;  // since then
+  StepTimes times_;         // without the first steps, which are left out of averages
   std::int64_t tokens_ = 0;
   double last_bpb_ = 0, last_val_ = 0;
   // Since the last printed step line.

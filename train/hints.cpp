@@ -5,10 +5,18 @@
 #include "models/enum_names.h"
 #include "models/flops.h"
 #include "runtime/cpu/parallel.h"
+#include "runtime/file_system.h"
+#include "runtime/hash.h"
 #include "train/text.h"
 
 namespace duet {
 namespace {
+
+// Also of the same file under two names.
+bool same_content(const std::string& a, const std::string& b) {
+  return a == b ||
+         (file_system().file_size(a) == file_system().file_size(b) && hash_file(a) == hash_file(b));
+}
 
 void data_hints(const RunConfig& run, const StartReport& start, std::vector<std::string>& out) {
   const std::int64_t block = start.model.block_size;
@@ -22,6 +30,11 @@ void data_hints(const RunConfig& run, const StartReport& start, std::vector<std:
                     "will be noisy; use a longer text or name val_data",
                     format_count(start.val_tokens),
                     static_cast<double>(start.val_tokens) / static_cast<double>(block), block));
+  }
+  if (!run.val_data.empty() && same_content(run.data, run.val_data)) {
+    out.push_back(
+        "val_data holds the same text as data: its loss says nothing about text that the model has "
+        "not seen; leave val_data out to set the last 10 % of data aside");
   }
   constexpr double kManyEpochs = 20;
   const double epochs = start.train_tokens > 0 ? static_cast<double>(run.max_iters) *

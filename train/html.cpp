@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/terminal_text.h"
+
 namespace duet {
 namespace {
 
@@ -42,7 +44,7 @@ code { font: 13px ui-monospace, "DejaVu Sans Mono", monospace; }
 
 std::string html_text(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : terminal_text(text)) {  // no name may reorder what stands around it
     if (c == '&') {
       out += "&amp;";
     } else if (c == '<') {

@@ -37,8 +37,7 @@ void check_saved_paths(const ResolvedConfig& config, const std::vector<std::stri
                 concat(printable(run.out_dir, 400), "/config.toml: ", key, " is not there: got ",
                        printable(path, 400),
                        directory.empty() ? "" : ", relative to " + printable(directory, 400),
-                       ", expected a file; say where it is: ",
-                       advised(command)));
+                       ", expected a file; say where it is: ", advised(command)));
   }
 }
 

@@ -415,7 +415,7 @@ void Run::steps() {
     if (state_.step > 0) save();
     throw;
   }
-  if (at_end() || state_.step > 0) save_the_end();
+  if (state_.step > 0) save_the_end();  // a run without a step leaves no trace
   if (trace_) trace_->finish();
 }
 

@@ -1,5 +1,5 @@
-// What people type for what is meant: the words for yes and no, and the dashes that a word processor
-// or a web page makes of hyphens.
+// What people type for what is meant: the words for yes and no, and the dashes that a word
+// processor or a web page makes of hyphens.
 #pragma once
 
 #include <optional>

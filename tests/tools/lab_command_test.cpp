@@ -147,7 +147,8 @@ TEST_F(LabCommandTest, OneThatFailsTakesNoOtherWithIt) {
                       experiment("40") +
                       "[[arm]]\nname = \"wild\"\nlearning_rate = 1000\ncoupling = \"none\"\n");
   const Ended ended = duet(compare({"--eval_interval", "40"}));
-  EXPECT_NE(ended.out.find("wild-seed1 | diverged with exit code 4: "), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("wild-seed1 | diverged with exit code 4: "), std::string::npos)
+      << ended.out;
   EXPECT_NE(ended.out.find(": 1 step was not finite, because "), std::string::npos) << ended.out;
   EXPECT_EQ(ended.code, 4);
   EXPECT_NE(ended.out.find("euler-seed2 | done"), std::string::npos) << ended.out;

@@ -54,6 +54,33 @@ class TrainCommandTest : public CommandTest {
   }
 };
 
+TEST_F(TrainCommandTest, ARunWithoutAStepLeavesNoTrace) {
+  for (const bool there : {false, true}) {
+    if (there) fs::create_directory(directory_ / "run");
+    const auto before = snapshot(directory_);
+    const Ended ended = duet(training("run", {"--max_iters", "0"}));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_NE(ended.out.find("done: 0 steps"), std::string::npos) << ended.out;
+    EXPECT_EQ(ended.out.find("--checkpoint"), std::string::npos) << ended.out;
+    EXPECT_TRUE(same_files(snapshot(directory_), before));
+  }
+}
+
+TEST_F(TrainCommandTest, ValidationOnTheTrainingTextIsHintedAt) {
+  fs::create_symlink("text.txt", directory_ / "link.txt");
+  fs::copy_file(directory_ / "text.txt", directory_ / "copy.txt");
+  const auto hint = [&](const std::string& val_data) {
+    const Ended ended =
+        duet(training("run-" + val_data, {"--max_iters", "1", "--val_data", val_data}));
+    return ended.out.find("HINT: val_data holds the same text as data: ") != std::string::npos;
+  };
+  EXPECT_TRUE(hint("text.txt"));
+  EXPECT_TRUE(hint("link.txt"));
+  EXPECT_TRUE(hint("copy.txt"));
+  write("other.txt", read_all(directory_ / "text.txt") + "more");
+  EXPECT_FALSE(hint("other.txt"));
+}
+
 TEST_F(TrainCommandTest, ARunLeavesItsFilesAndTheOthersReadThem) {
   const Ended run = duet(training("run"));
   ASSERT_EQ(run.code, 0) << run.err;
@@ -122,8 +149,7 @@ TEST_F(TrainCommandTest, ARunLeavesItsFilesAndTheOthersReadThem) {
   const Ended full = with({"--max_new_tokens", "40"});
   EXPECT_EQ(full.code, 0);
   EXPECT_EQ(full.out.size(), 16U + 1U);
-  EXPECT_EQ(full.err,
-            "note: the context is 16: stops after 11 of 40 tokens; --slide goes on\n");
+  EXPECT_EQ(full.err, "note: the context is 16: stops after 11 of 40 tokens; --slide goes on\n");
   const std::string slid = with({"--max_new_tokens", "40", "--slide", "--seed", "3"}).out;
   EXPECT_EQ(slid.size(), 5U + 40U + 1U);
   // The second window begins with the newest 8 tokens; its draws are not those of the next seed.

@@ -82,7 +82,8 @@ TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
       {{"train", "--data", "text.txt", "--init_from", "llama.safetensors"},
        "error: llama.safetensors: these look like LLaMA-like weights, Hugging Face layout: ..."},
       {{"train", "--data", "text.txt", "--preset", "61m"},
-       "error: --preset: got \"61m\", expected one of tiny, small, nano, 60m, 150m, 350m, 455m; did "
+       "error: --preset: got \"61m\", expected one of tiny, small, nano, 60m, 150m, 350m, 455m; "
+       "did "
        "you mean 60m?\n"},
       {{"train", "--preset", "tinny", "--data", "text.txt"},
        "error: --preset: got \"tinny\", expected one of tiny, small, nano, 60m, 150m, 350m, 455m; "
@@ -95,7 +96,8 @@ TEST_F(UsageTest, IsRefusedWithOneMessageAndChangesNothing) {
       {{"train", "--data", "text.txt", "\u2014\u2014n_layer", "1"},
        "error: \u2014\u2014n_layer: begins with an em dash (U+2014), expected --n_layer; type two "
        "hyphens\n"},
-      {{"train", "--bias", "\u2013data", "text.txt"}, "error: \u2013data: begins with an en dash ..."},
+      {{"train", "--bias", "\u2013data", "text.txt"},
+       "error: \u2013data: begins with an en dash ..."},
       {{"train", "--data", "\u2013bias", "text.txt"}, "error: --data: has no value; ..."},
       {{"train", "--min_lr", "\u22121"},
        "error: --min_lr: got \"\u22121\", expected a number in [-1, 1000]; it begins with a minus "

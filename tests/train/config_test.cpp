@@ -164,8 +164,8 @@ TEST_F(ConfigTest, ADerivedValueIsDerivedAnew) {
   EXPECT_EQ(resumed("3000").changes.back(), "warmup_iters 3 -> 100");
 
   // What was chosen stays, derived or not before.
-  write("run/config.toml", config_toml(resolve_config(
-                               {"", flags({{"max_iters", "30"}, {"warmup_iters", "3"}})})));
+  write("run/config.toml",
+        config_toml(resolve_config({"", flags({{"max_iters", "30"}, {"warmup_iters", "3"}})})));
   EXPECT_EQ(resumed("3000").run.warmup_iters, 3);
   write("old.toml", "max_iters = 30\nwarmup_iters = 3  # default\nvocab_size = 256  # default\n");
   EXPECT_EQ(resolve_config({"old.toml", {}}).run.model.vocab_size, 256);
@@ -195,8 +195,7 @@ TEST_F(ConfigTest, AResumedRunKeepsItsValuesAndFlagsWin) {
   EXPECT_EQ(c.run.out_dir, "run");
   EXPECT_TRUE(c.run.resume);
   EXPECT_EQ(c.source("learning_rate"), ConfigSource::saved);
-  EXPECT_EQ(c.changes,
-            (std::vector<std::string>{"max_iters 2000 -> 9", "warmup_iters 100 -> 0"}));
+  EXPECT_EQ(c.changes, (std::vector<std::string>{"max_iters 2000 -> 9", "warmup_iters 100 -> 0"}));
 
   EXPECT_EQ(
       message(ErrorKind::usage,

@@ -86,6 +86,35 @@ TEST(Console, StepLinesAreThoseOfTheContract) {
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }
 
+// Ctrl-Z and fg: the hour in between belongs to no step.
+TEST(Console, AnHourOfSuspensionIsLeftOutOfTheAverages) {
+  TestConsole t;
+  for (int i = 1; i <= 14; ++i) t.step(i, 0.0481);
+  t.step(15, 3600);
+  for (int i = 16; i <= 20; ++i) t.step(i, 0.0481);
+  const std::string text = t.text();
+  EXPECT_NE(text.find("step 20/2000 | loss 1.9432 | norm 0.87 | lr 9.8e-04 | 48.1 ms | 16.0k tok/s "
+                      "| 112 GFLOP/s | mem 213 MiB | eta 1m35s\n"),
+            std::string::npos)
+      << text;
+}
+
+// An evaluation is as long as it is: it belongs to the time that remains.
+TEST(Console, LongEvaluationsCountInTheTimeThatRemains) {
+  TestConsole t;
+  for (int i = 1; i <= 10; ++i) t.step(i, 0.01);
+  for (int i = 11; i <= 13; ++i) {
+    t.console->on_eval_start(i - 1);
+    t.now += 10;
+    t.console->on_eval({i - 1, 1, 1.9, 6.69, 2.74, false, {}, {}, {}});
+    t.step(i, 0.01);
+  }
+  for (int i = 14; i <= 20; ++i) t.step(i, 0.01);
+  // 17 timed steps in 30.17 seconds, 1980 to go.
+  const std::string text = t.text();
+  EXPECT_NE(text.find("| eta 58m34s\n"), std::string::npos) << text;
+}
+
 TEST(Console, EvalLineIsThatOfTheContract) {
   TestConsole t;
   t.console->on_eval({250, 1, 1.88471, 6.584, 2.7191, true, {}, {}, {}});
@@ -141,6 +170,26 @@ TEST(Console, TheEndIsNamedByItsSignal) {
   const std::string text = t.text();
   EXPECT_NE(text.find("stopped by SIGTERM after step 7"), std::string::npos) << text;
   EXPECT_NE(text.find("stopped by SIGINT after step 7"), std::string::npos) << text;
+}
+
+TEST(Console, ARunWithoutAStepAdvisesNothingThatCouldNotWork) {
+  TestConsole t;
+  TrainResult result;
+  t.console->finish(result);
+  result.signal = SIGTERM;
+  t.console->finish(result);
+  EXPECT_EQ(
+      t.text(),
+      "done: 0 steps, 0 tokens, 0s\n  nothing is kept: no step was taken\n"
+      "stopped by SIGTERM after step 0, 0 tokens, 0s\n  nothing is kept: no step was taken\n");
+}
+
+TEST(Console, NothingFromAFileOrANameReachesTheTerminalAsAControl) {
+  TestConsole t(/*live=*/true);
+  t.console->on_notice("tokenizer \x1b]0;title\x07");
+  t.console->on_checkpoint(3, "a\u202eb");
+  const std::string text = t.text();
+  EXPECT_EQ(text, "note: tokenizer \\x1b]0;title\\x07\nstep 3 | saved a\\xe2\\x80\\xaeb\n");
 }
 
 // Every row ends at the same border, however long the paths and in whatever script.

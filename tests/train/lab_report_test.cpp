@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "tests/train/train_support.h"
+#include "train/html.h"
 #include "train/lab/chart.h"
 #include "train/lab/report.h"
 
@@ -130,6 +131,10 @@ TEST_F(LabReportTest, NothingYetAndNothingFinite) {
   EXPECT_EQ(summary.arms[1].differences[0].pairs, 0U);
   EXPECT_NE(markdown_report(summary).find("not a finite number: a<b-seed1."), std::string::npos);
   EXPECT_EQ(html_report(summary).find("nan"), std::string::npos);
+}
+
+TEST(HtmlTest, NoTextReordersThePageAroundIt) {
+  EXPECT_EQ(html_text("a\u202e<b>\n"), "a\\xe2\\x80\\xae&lt;b&gt;\n");
 }
 
 TEST(LabChartTest, TicksAreRoundAndInside) {

@@ -190,12 +190,11 @@ std::string html_report(const LabSummary& s) {
   for (const std::string& note : report_notes(s))
     notes += concat("<li>", html_text(note), "</li>\n");
   const std::string title = printable(s.record.directory, 4096);
-  return html_page(
-      title, kStyle,
-      fmt::format("<p class=\"lead\">{} arms × {} seeds, {}.</p>\n{}<ul>\n{}</ul>\n"
-                  "{}<h2>Runs</h2>\n{}{}",
-                  s.record.arms.size(), s.record.seeds.size(), report_progress(s),
-                  arms_table(s), notes, charts(s), runs_table(s), origin(s)));
+  return html_page(title, kStyle,
+                   fmt::format("<p class=\"lead\">{} arms × {} seeds, {}.</p>\n{}<ul>\n{}</ul>\n"
+                               "{}<h2>Runs</h2>\n{}{}",
+                               s.record.arms.size(), s.record.seeds.size(), report_progress(s),
+                               arms_table(s), notes, charts(s), runs_table(s), origin(s)));
 }
 
 }  // namespace duet

@@ -69,9 +69,9 @@ std::string report_table(const LabSummary& s) {
 
 std::string markdown_report(const LabSummary& s) {
   const ExperimentRecord& record = s.record;
-  std::string out = fmt::format("# {}\n\n{} arms x {} seeds, {}.\n\n",
-                                printable(record.directory, 4096), record.arms.size(),
-                                record.seeds.size(), report_progress(s));
+  std::string out =
+      fmt::format("# {}\n\n{} arms x {} seeds, {}.\n\n", printable(record.directory, 4096),
+                  record.arms.size(), record.seeds.size(), report_progress(s));
   out += report_table(s) + "\n";
   for (const std::string& note : report_notes(s)) out += concat("- ", note, "\n");
   out += "\nCurves: report.html.\n\n## Runs\n\n" + runs_table(s);

@@ -100,7 +100,7 @@ std::string fit_text(const FitResult& result) {
         format_bytes(option.planned_bytes),
         result.measure == MemoryMeasure::tensors ? "" : format_bytes(option.process_bytes), time);
   }
-  if (!result.fastest) return out + fit_advice(result) + "\n";
+  if (!result.fastest) return out;  // the refusal says it
   out += recommendation(result, "fastest", result.fastest);
   out += recommendation(result, "same step", result.same_step);
   if (!result.monotone) {
