@@ -145,32 +145,6 @@ TEST_F(ConfigTest, ADefaultWarmupFitsAShortRun) {
   EXPECT_EQ(resolve_config({}).run.warmup_iters, 100);
 }
 
-// What nobody chose is not saved as a choice: a run from the same file derives its own.
-TEST_F(ConfigTest, ADerivedValueIsDerivedAnew) {
-  ResolvedConfig first = resolve_config({"", flags({{"max_iters", "30"}, {"out_dir", "run"}})});
-  first.run.model.vocab_size = 256;  // as the tokenizer says
-  fs::create_directory("run");
-  write("run/config.toml", config_toml(first));
-  const ResolvedConfig shorter =
-      resolve_config({"run/config.toml", flags({{"max_iters", "10"}, {"out_dir", "b"}})});
-  EXPECT_EQ(shorter.run.warmup_iters, 1);
-  EXPECT_EQ(shorter.run.model.vocab_size, 0);  // that of its own tokenizer
-  const auto resumed = [](const char* steps) {
-    return resolve_config({"", flags({{"out_dir", "run"}, {"max_iters", steps}}), /*resume=*/true});
-  };
-  EXPECT_EQ(resumed("30").run.warmup_iters, 3);
-  EXPECT_TRUE(resumed("30").changes.empty());
-  EXPECT_EQ(resumed("3000").run.warmup_iters, 100);
-  EXPECT_EQ(resumed("3000").changes.back(), "warmup_iters 3 -> 100");
-
-  // What was chosen stays, derived or not before.
-  write("run/config.toml",
-        config_toml(resolve_config({"", flags({{"max_iters", "30"}, {"warmup_iters", "3"}})})));
-  EXPECT_EQ(resumed("3000").run.warmup_iters, 3);
-  write("old.toml", "max_iters = 30\nwarmup_iters = 3  # default\nvocab_size = 256  # default\n");
-  EXPECT_EQ(resolve_config({"old.toml", {}}).run.model.vocab_size, 256);
-}
-
 TEST_F(ConfigTest, DashesAndUnderscoresAreAlike) {
   write("c.toml", "max-iters = 5\nactivation = \"gelu-tanh\"\n");
   const ResolvedConfig c = resolve_config({"c.toml", {}});
