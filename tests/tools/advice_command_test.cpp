@@ -335,7 +335,7 @@ TEST_F(AdviceCommandTest, AResumeFromElsewhereNamesTheSavedPaths) {
   const Ended unknown = duet({"train", "--resume", "--out_dir", "run", "--max_iters", "34"});
   EXPECT_EQ(unknown.err,
             "error: run/config.toml: data is not there: got ../text.txt, expected a file; say "
-            "where it is: duet train --resume --out_dir run --data PATH\n");
+            "where it is: duet train --resume --out_dir run --max_iters 34 --data PATH\n");
   // A run that is complete needs no data.
   EXPECT_EQ(duet({"train", "--resume", "--out_dir", "run"}).code, 0);
 }
