@@ -308,14 +308,36 @@ TEST(ForeignFiles, DeepTomlIsAPlainError) {
                                                 {over_lines, 2}}) {
     SCOPED_TRACE(text.substr(0, 40));
     for (const bool lab : {false, true}) {
-      const std::string got = error_of(ErrorKind::file, [&] {
-        lab ? static_cast<void>(parse_experiment(text, "t"))
-            : static_cast<void>(parse_config(text, "t"));
+      const std::string got = error_of(ErrorKind::file, [&, &toml = text] {
+        lab ? static_cast<void>(parse_experiment(toml, "t"))
+            : static_cast<void>(parse_config(toml, "t"));
       });
       EXPECT_EQ(got.substr(0, 4), concat("t:", line, ":")) << got;
       expect_in("nested too deeply: a configuration is flat: key = value", got);
     }
   }
+}
+
+TEST(ForeignFiles, EveryLetterOutsideOfAStringIsAPlainError) {
+  const auto utf8 = [](unsigned c) {
+    const auto tail = [&](unsigned shift) { return static_cast<char>(0x80 | (c >> shift & 0x3F)); };
+    if (c < 0x800) return std::string{static_cast<char>(0xC0 | c >> 6), tail(0)};
+    if (c < 0x10000) return std::string{static_cast<char>(0xE0 | c >> 12), tail(6), tail(0)};
+    return std::string{static_cast<char>(0xF0 | c >> 18), tail(12), tail(6), tail(0)};
+  };
+  std::size_t refused = 0;
+  for (unsigned c = 0x80; c < 0x110000; c += c < 0x600 ? 1 : c < 0x3100 ? 7 : 977) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    for (const char* before :
+         {"", "seed", "seed = ", "seed = 1", "seed = [1, ", "a.", "[", "a = {"}) {
+      try {
+        parse_config(before + utf8(c) + "\n", "t");
+      } catch (const Error& e) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 10'000U);
 }
 
 TEST(ForeignFiles, DotsAndBracketsThatNestNothingAreTaken) {
