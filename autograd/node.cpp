@@ -105,8 +105,9 @@ Tensor& set_requires_grad(Tensor& t, MemoryKind kind) {
 
 const Tensor& grad(const Tensor& t) {
   check(requires_grad(t), ErrorKind::autograd, "grad: this tensor does not require grad");
-  check(t.grad_meta()->leaf != nullptr, ErrorKind::autograd, "grad: an op (",
-        t.grad_meta()->grad_fn->name,
+  const Node* const made_by = t.grad_meta()->grad_fn.get();  // null for a leaf
+  check(made_by == nullptr, ErrorKind::autograd, "grad: an op (",
+        made_by == nullptr ? "" : made_by->name,
         ") made this tensor, only leaves keep their gradient; use register_hook to see it");
   return t.grad_meta()->grad;
 }
