@@ -4,6 +4,7 @@
 
 #include "autograd/gradient_sum.h"
 #include "autograd/node.h"
+#include "autograd/op_watch.h"
 #include "runtime/memory_ops.h"
 #include "runtime/stop.h"
 
@@ -130,8 +131,14 @@ class Walk {
  private:
   std::vector<Tensor> gradients(Node& node, const std::vector<Tensor>& grad_outputs,
                                 const GradRequest& request) const {
-    return create_graph_ ? node.differentiable_backward(grad_outputs, request)
-                         : node.backward(grad_outputs, request);
+    std::vector<Tensor> grads = create_graph_ ? node.differentiable_backward(grad_outputs, request)
+                                              : node.backward(grad_outputs, request);
+    if (ops_are_watched() && op_is_wanted()) [[unlikely]] {
+      const std::vector<Tensor> collected{node.accumulator()};
+      show_op(
+          {node.name, /*backward=*/true, &node, grad_outputs, node.is_leaf() ? collected : grads});
+    }
+    return grads;
   }
 
   bool is_needed(const Node::Edge& e) const {

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "autograd/node.h"
+#include "autograd/op_watch.h"
 #include "autograd/saved_tensor.h"
 
 namespace duet {
@@ -119,15 +120,29 @@ struct OpNode final : Node {
   bool used = false;
 };
 
-template <OpStruct Op, class In>
-auto apply_with(Op op, std::vector<Node::Edge>&& edges, bool record, In&& forward) {
+// `inputs()` lists the inputs; it is called only for a watch.
+template <class Out, class Inputs>
+void show_forward(const char* op, const Node* node, Inputs&& inputs, const Out& out) {
+  if (!ops_are_watched() || !op_is_wanted()) [[likely]] {
+    return;
+  }
+  const std::vector<Tensor> in = inputs();
+  const std::vector<Tensor> made = to_list(out);
+  show_op({op, /*backward=*/false, node, in, made});
+}
+
+template <OpStruct Op, class In, class Inputs>
+auto apply_with(Op op, std::vector<Node::Edge>&& edges, bool record, In&& forward,
+                Inputs&& inputs) {
   using Out = std::remove_cvref_t<decltype(forward(op, std::declval<typename Op::Saved&>()))>;
   constexpr int outputs = output_count<Out>;
   const OpScope at_work(Op::name);
   if (!record) {
     const NoGradGuard no_grad;
     typename Op::Saved unused;
-    return forward(op, unused);
+    Out out = forward(op, unused);
+    show_forward(Op::name, nullptr, inputs, out);
+    return out;
   }
   auto node = std::make_shared<OpNode<Op, outputs>>(std::move(op));
   node->edges = std::move(edges);
@@ -136,6 +151,7 @@ auto apply_with(Op op, std::vector<Node::Edge>&& edges, bool record, In&& forwar
     const NoGradGuard no_grad;
     out = forward(node->op, node->saved);
   }
+  show_forward(Op::name, node.get(), inputs, out);
   for (int i = 0; i < outputs; ++i) attach(output(out, i), node, i);
   return out;
 }
@@ -148,8 +164,10 @@ auto apply(Op op, const In&... in) {
   const bool record = grad_enabled() && (requires_grad(in) || ...);
   std::vector<Node::Edge> edges;
   if (record) edges = {edge_to(in)...};
-  return detail::apply_with(std::move(op), std::move(edges), record,
-                            [&](auto& o, auto& saved) { return o.forward(saved, in...); });
+  return detail::apply_with(
+      std::move(op), std::move(edges), record,
+      [&](auto& o, auto& saved) { return o.forward(saved, in...); },
+      [&] { return std::vector<Tensor>{in...}; });
 }
 
 template <OpStruct Op>
@@ -160,8 +178,9 @@ auto apply_list(Op op, const std::vector<Tensor>& in) {
   if (record) {
     for (const Tensor& t : in) edges.push_back(edge_to(t));
   }
-  return detail::apply_with(std::move(op), std::move(edges), record,
-                            [&](auto& o, auto& saved) { return o.forward(saved, in); });
+  return detail::apply_with(
+      std::move(op), std::move(edges), record,
+      [&](auto& o, auto& saved) { return o.forward(saved, in); }, [&] { return in; });
 }
 
 }  // namespace duet

@@ -52,8 +52,9 @@ Tensor recompute(const char* name, RecomputeFunction f, const std::vector<Tensor
   // Recorded even if no input requires grad: parameters that `f` captures may.
   std::vector<Node::Edge> edges;
   for (const Tensor& t : inputs) edges.push_back(edge_to(t));
-  return detail::apply_with(Recompute{std::move(f)}, std::move(edges), grad_enabled(),
-                            [&](auto& op, auto& saved) { return op.forward(saved, inputs); });
+  return detail::apply_with(
+      Recompute{std::move(f)}, std::move(edges), grad_enabled(),
+      [&](auto& op, auto& saved) { return op.forward(saved, inputs); }, [&] { return inputs; });
 }
 
 }  // namespace duet
