@@ -24,6 +24,12 @@ template <>
 inline constexpr EnumTable<TaskKind, 2> kEnumNames<TaskKind>{
     {{TaskKind::text, "text"}, {TaskKind::mqar, "mqar"}}};
 
+template <>
+inline constexpr EnumTable<TraceNonfinite, 3> kEnumNames<TraceNonfinite>{
+    {{TraceNonfinite::off, "off"},
+     {TraceNonfinite::sample, "sample"},
+     {TraceNonfinite::all, "all"}}};
+
 namespace {
 
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
@@ -152,6 +158,9 @@ std::vector<ConfigKey> make_table() {
       {"seed", training, SeedKey{at<&R::seed>()}, "of weights, data order and dropout"},
       {"max_nonfinite_steps", training, IntegerKey{at<&R::max_nonfinite_steps>(), 1, kWide},
        "non-finite steps in a row that stop the run"},
+      {"trace_nonfinite", training, choice<&R::trace_nonfinite>(),
+       "warn of ops whose outputs are not finite, before the loss shows it: off; sample: look at "
+       "some, within 1 % of the time; all: at every one"},
 
       {"device", device, device_choices(), "where to train"},
       {"dtype", device,

@@ -6,6 +6,7 @@
 
 #include "runtime/kernel_table.h"
 #include "runtime/memory_ops.h"
+#include "runtime/nan_sign.h"
 #include "train/optimizer_kernels.h"
 
 namespace duet {
@@ -185,8 +186,8 @@ StepOutcome StepNumbers::read(const std::vector<NamedTensor>& tensors) const {
   const Tensor host = on_host(scalars_);
   if (!host.defined()) return {};
   const double* step = host.data<double>();
-  return {step[kStepLoss], step[kStepNorm], name_of(tensors, step[kStepFirstBad]),
-          step[kStepSkip] != 0};
+  return {without_nan_sign(step[kStepLoss]), without_nan_sign(step[kStepNorm]),
+          name_of(tensors, step[kStepFirstBad]), step[kStepSkip] != 0};
 }
 
 GradientNorm gradient_norm(const std::vector<NamedTensor>& tensors, double max_norm) {

@@ -12,6 +12,7 @@ namespace duet {
 
 enum class TaskKind : std::uint8_t { text, mqar };
 enum class ScheduleKind : std::uint8_t { cosine, linear, constant, wsd };
+enum class TraceNonfinite : std::uint8_t { off, sample, all };  // which ops' outputs are checked
 
 struct RunConfig {
   ModelConfig model;
@@ -41,6 +42,7 @@ struct RunConfig {
   double grad_clip = 1.0;  // 0: off
   std::uint64_t seed = 1337;
   std::int64_t max_nonfinite_steps = 3;
+  TraceNonfinite trace_nonfinite = TraceNonfinite::off;
 
   std::string device = "auto";    // auto | cpu | cuda
   std::string dtype = "float32";  // float32 | bfloat16

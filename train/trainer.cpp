@@ -21,6 +21,7 @@
 #include "train/live_limit_scope.h"
 #include "train/look.h"
 #include "train/mqar.h"
+#include "train/nonfinite.h"
 #include "train/run_checks.h"
 #include "train/run_directory.h"
 #include "train/schedule.h"
@@ -41,6 +42,7 @@ class Run {
       : config_(config),
         context_(context),
         reporter_(context.reporter == nullptr ? silent() : *context.reporter),
+        checks_(config.trace_nonfinite),
         looks_(context.diagnostics_share) {}
 
   TrainResult operator()();
@@ -74,6 +76,7 @@ class Run {
   RunConfig config_;
   const TrainContext& context_;
   Reporter& reporter_;
+  NonFiniteTrace checks_;
   Device device_ = kCpu;
   DType dtype_ = DType::f32;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -259,13 +262,16 @@ void Run::one_step() {
   }
   const double lr = learning_rate(schedule_of(config_), state_.step);
   const StepResult step =
-      train_step(*model_, *optimizer_, config_, state_.step, lr, batches, context_.hooks);
+      train_step(*model_, *optimizer_, config_, state_.step, lr, batches, context_.hooks, &checks_);
   directory_->keep();
   const std::int64_t first_sample = state_.samples;
   state_.samples += config_.batch_size * config_.gradient_accumulation_steps;
   state_.optimizer_steps = optimizer_->steps();
   ++state_.step;
   unsaved_ = true;
+  for (const std::string& warning : checks_.take_warnings()) {
+    reporter_.on_notice(concat("step ", state_.step, ": ", warning));
+  }
   if (step.skipped) {
     ++state_.skipped_steps;
     ++state_.skipped_in_row;

@@ -15,7 +15,8 @@
 
 namespace duet {
 
-struct Transformer;  // models/transformer.h
+struct Transformer;    // models/transformer.h
+class NonFiniteTrace;  // train/nonfinite.h
 
 enum class StepPhase : std::uint8_t { forward, backward, update };
 
@@ -32,17 +33,18 @@ struct StepResult {
   double grad_norm = 0;  // before clipping
   std::int64_t tokens = 0;
   bool skipped = false;  // not finite: weights and moments are as before
-  std::string reason;    // why it was skipped, with the first bad tensor
+  std::string reason;    // why it was skipped, with the op that made the first bad number
 };
 
 AdamWOptions adamw_options(const RunConfig& config);
 
 // One optimizer step over micro-batches: forward, backward, norm, clip, update. Every target counts
-// the same, whichever micro-batch it is in. `step` counts from 0 and keys the dropout. Throws
-// Stopped before the update; weights and moments are then as before.
+// the same, whichever micro-batch it is in. `step` counts from 0 and keys the dropout. A step that
+// is skipped is run again, `after_backward` included, to find out why. `trace` sees the ops at
+// work. Throws Stopped; weights and moments are then as before.
 StepResult train_step(Transformer& model, AdamW& optimizer, const RunConfig& config,
                       std::int64_t step, double lr, const std::vector<Batch>& micro_batches,
-                      const StepHooks& hooks = {});
+                      const StepHooks& hooks = {}, NonFiniteTrace* trace = nullptr);
 
 struct TrainResult {
   std::int64_t step = 0;          // steps done
