@@ -5,6 +5,7 @@
 
 #include "runtime/file_system.h"
 #include "runtime/memory_ops.h"
+#include "runtime/nan_sign.h"
 #include "runtime/safetensors.h"
 #include "runtime/stop.h"
 #include "train/checkpoint.h"
@@ -17,14 +18,16 @@ namespace {
 constexpr std::int64_t kMaxStateBytes = 1 << 20;
 constexpr std::size_t kListed = 10;  // differences named before only their count is given
 
-// Second moments are sums of squares.
-void check_second_moment(const SafetensorsFile& file, const std::string& name) {
-  const Tensor v = file.load(name);
-  visit_floating(v.dtype(), "checkpoint", [&]<class T>(TypeTag<T>) {
-    const T* data = v.data<T>();
-    for (std::int64_t i = 0; i < v.numel(); ++i) {
-      check(data[i] >= 0 && std::isfinite(data[i]), ErrorKind::file, file.path(), ": ", name, "[",
-            i, "] is ", data[i], ", expected a finite number of 0 or more");
+// What training made is finite; second moments are sums of squares.
+void check_moment(const SafetensorsFile& file, const std::string& name, bool of_squares) {
+  const Tensor moment = file.load(name);
+  visit_floating(moment.dtype(), "checkpoint", [&]<class T>(TypeTag<T>) {
+    const T* data = moment.data<T>();
+    for (std::int64_t i = 0; i < moment.numel(); ++i) {
+      const auto x = static_cast<double>(data[i]);
+      check(std::isfinite(x) && (x >= 0 || !of_squares), ErrorKind::file, file.path(), ": ", name,
+            "[", i, "] is ", without_nan_sign(x), ", expected a finite number",
+            of_squares ? " of 0 or more" : "");
     }
   });
 }
@@ -40,7 +43,8 @@ void check_moments(const SafetensorsFile& model, const SafetensorsFile& optimize
             ErrorKind::file, optimizer.path(), ": ", name, moment, " is ", entry->stored_dtype, " ",
             entry->shape, ", the weight is ", weight.stored_dtype, " ", weight.shape);
     }
-    check_second_moment(optimizer, name + kSecondMoment);
+    check_moment(optimizer, name + kFirstMoment, /*of_squares=*/false);
+    check_moment(optimizer, name + kSecondMoment, /*of_squares=*/true);
   }
   check(optimizer.names().size() == 2 * model.names().size(), ErrorKind::file, optimizer.path(),
         ": got ", optimizer.names().size(), " tensors, expected ", 2 * model.names().size());

@@ -89,6 +89,16 @@ const std::vector<Row>& rows() {
          change_moments(d, [](Tensors& t) { t["weight.v"].mutable_data<float>()[5] = NAN; });
        },
        "weight.v[5] is nan"},
+      {"nan_m",
+       [](auto& d) {
+         change_moments(d, [](Tensors& t) { t["weight.m"].mutable_data<float>()[5] = -NAN; });
+       },
+       "weight.m[5] is nan, expected a finite number"},
+      {"infinite_m",
+       [](auto& d) {
+         change_moments(d, [](Tensors& t) { t["bias.m"].mutable_data<float>()[2] = -INFINITY; });
+       },
+       "bias.m[2] is -inf, expected a finite number"},
       {"step_negative", [](auto& d) { change_state(d, [](Json& s) { s["step"] = -1; }); },
        "key step: expected an integer from 0"},
       {"step_2_to_63",
