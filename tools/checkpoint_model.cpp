@@ -4,10 +4,12 @@
 #include "runtime/cpu/parallel.h"
 #include "runtime/error.h"
 #include "runtime/memory_advice.h"
+#include "runtime/printable.h"
 #include "tools/output.h"
 #include "train/device_choice.h"
 #include "train/environment.h"
 #include "train/run_checks.h"
+#include "train/tensor_facts.h"
 
 namespace duet {
 namespace {
@@ -36,6 +38,13 @@ CheckpointModel open_model(const std::string& path, std::int64_t threads,
   std::unique_ptr<Tokenizer> tokenizer = checkpoint.tokenizer();
   Transformer model(checkpoint.model_config(), DType::f32, choice.device);
   checkpoint.load_weights(named_tensors(model));
+  const std::string bad = words_of_non_finite(named_tensors(model));
+  if (!bad.empty()) {
+    note(concat(printable(checkpoint.directory(), 4096),
+                ": its weights are not finite, and what is "
+                "computed with them will not be: ",
+                bad));
+  }
   return {std::move(checkpoint), std::move(tokenizer), std::move(model)};
 }
 

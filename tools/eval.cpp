@@ -7,6 +7,7 @@
 #include "runtime/cpu/openmp.h"
 #include "runtime/error.h"
 #include "runtime/memory_advice.h"
+#include "runtime/nan_sign.h"
 #include "runtime/printable.h"
 #include "tools/checkpoint_model.h"
 #include "tools/commands.h"
@@ -33,7 +34,7 @@ nlohmann::ordered_json to_json(const Diagnostics& d) {
 double mean(const std::vector<double>& heads) {
   double sum = 0;
   for (const double h : heads) sum += h;
-  return sum / static_cast<double>(heads.size());
+  return without_nan_sign(sum / static_cast<double>(heads.size()));
 }
 
 // A row per layer: means over its heads.
@@ -49,7 +50,8 @@ std::string table_of(const Diagnostics& d, const Tensor& ids) {
                        mean(d.effective_rank[l]), mean(d.gap[l]), mean(d.gap_ratio[l]),
                        mean(d.entropy[l]), mean(d.entropy_norm[l]), mean(d.sink[l]));
     if (two) out += fmt::format(" {:>10.4f} {:>7.4f}", mean(d.entropy_2[l]), mean(d.lambda[l]));
-    out += fmt::format(" {:>9.4f} {:>7.4f}\n", d.collapse[l], d.cosine[l]);
+    out += fmt::format(" {:>9.4f} {:>7.4f}\n", without_nan_sign(d.collapse[l]),
+                       without_nan_sign(d.cosine[l]));
   }
   return out;
 }

@@ -12,6 +12,7 @@
 #include "tools/output.h"
 #include "train/checkpoint.h"
 #include "train/command_line.h"
+#include "train/tensor_facts.h"
 #include "train/text.h"
 
 namespace duet {
@@ -29,8 +30,10 @@ void print_tensors(const SafetensorsFile& file) {
     const SafetensorsEntry& entry = file.entry(name);
     elements += entry.shape.numel();
     bytes += entry.end - entry.begin;
-    write_out(fmt::format("  {:<{}}  {:<5} {}\n", printable(name), widest, entry.stored_dtype,
-                          concat(entry.shape)));
+    const bool has_values = entry.dtype.has_value() && is_floating(*entry.dtype);
+    const TensorFacts facts = has_values ? facts_of(file.load(name)) : TensorFacts{};
+    write_out(fmt::format("  {:<{}}  {:<5} {}{}\n", printable(name), widest, entry.stored_dtype,
+                          concat(entry.shape), facts.finite() ? "" : "  " + words_of(facts)));
   }
   write_out(fmt::format("  {} tensors, {} elements, {}\n", file.names().size(),
                         format_count(elements), format_bytes(static_cast<std::uint64_t>(bytes))));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/transformer.h"
+#include "runtime/nan_sign.h"
 #include "runtime/stop.h"
 
 namespace duet {
@@ -83,7 +84,7 @@ EvalResult evaluate(const Transformer& model, const TokenSource& part, const Eva
   result.windows = wanted;
   result.window = block;
   result.stride = windows.stride;
-  result.loss = total / static_cast<double>(result.tokens);
+  result.loss = without_nan_sign(total / static_cast<double>(result.tokens));
   result.ppl = std::exp(result.loss);
   const double tokens_per_byte = static_cast<double>(n) / static_cast<double>(part.bytes());
   result.bits_per_byte = result.loss / std::numbers::ln2 * tokens_per_byte;

@@ -7,6 +7,7 @@
 
 #include "models/transformer.h"
 #include "runtime/memory_ops.h"
+#include "runtime/nan_sign.h"
 #include "runtime/random.h"
 #include "runtime/stop.h"
 
@@ -196,7 +197,7 @@ EvalResult evaluate_mqar(const Transformer& model, const MqarTask& task, std::ui
   result.windows = wanted;
   result.window = task.length;
   const auto n = static_cast<double>(result.tokens);
-  result.loss = total.loss / n;
+  result.loss = without_nan_sign(total.loss / n);
   result.ppl = std::exp(result.loss);
   result.accuracy = static_cast<double>(total.right) / n;
   return result;

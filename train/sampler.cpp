@@ -6,6 +6,7 @@
 
 #include "models/transformer.h"
 #include "runtime/memory_ops.h"
+#include "runtime/nan_sign.h"
 #include "runtime/random.h"
 
 namespace duet {
@@ -53,7 +54,7 @@ std::int32_t sample_token(std::span<const double> logits, const SampleOptions& o
                           double uniform) {
   for (std::size_t i = 0; i < logits.size(); ++i) {
     check(std::isfinite(logits[i]), ErrorKind::non_finite, "generate: the logit of id ", i, " is ",
-          logits[i], ", expected a finite number; the weights are damaged");
+          without_nan_sign(logits[i]), ", expected a finite number; the weights are damaged");
   }
   if (options.temperature == 0) {
     return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
