@@ -31,12 +31,15 @@ std::string_view advice(int error) {
       return "check the path";
     case ENOTDIR:
       return "check the path: a part of it is not a directory";
+    case ENOMEM:
+      return "free some memory, or raise the limit on it";
     case EISDIR:
       return "give the path of a file";
     case EEXIST:
       return "choose another name, or move it away if you no longer need it";
     case ELOOP:
-      return "check the symbolic links on the path: they run in a circle or are not allowed here";
+      return "check the symbolic links on the path: they run in a circle, or there is one where a "
+             "file of duet's own belongs";
     case ENAMETOOLONG:
       return "use a shorter path";
     case EMFILE:
@@ -49,15 +52,42 @@ std::string_view advice(int error) {
   }
 }
 
+// `otherwise` for what the user's path is to blame for.
+ErrorKind kind_of(int error, ErrorKind otherwise) {
+  switch (error) {
+    case ENOMEM:
+      return ErrorKind::memory;
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EACCES:
+    case EPERM:
+    case EINVAL:
+    case ENXIO:
+    case ENODEV:
+      return otherwise;
+    default:
+      return ErrorKind::io;
+  }
+}
+
 }  // namespace
+
+bool is_unreadable(const Error& error) {
+  return error.kind() == ErrorKind::io || error.kind() == ErrorKind::memory ||
+         dynamic_cast<const UnreadableError*>(&error) != nullptr;
+}
 
 void throw_file_error(ErrorKind kind, const std::string& path, std::string_view action, int error,
                       std::string_view expected) {
   const std::string text = concat(printable(path, 400), ": cannot ", action, ": got ",
                                   std::generic_category().message(error), " (errno ", error,
                                   "), expected ", expected, "; ", advice(error));
-  if (error == ENOSPC || error == EDQUOT) throw NoRoomError(kind, text);
-  throw Error(kind, text);
+  if (error == ENOSPC || error == EDQUOT) throw NoRoomError(ErrorKind::io, text);
+  if (error == EACCES || error == EPERM) throw UnreadableError(kind, text);
+  throw Error(kind_of(error, kind), text);
 }
 
 FileHandle::FileHandle(FileHandle&& other) noexcept

@@ -8,14 +8,22 @@
 
 #include <algorithm>
 #include <memory>
+#include <random>
 #include <utility>
 
 #include "runtime/file_error.h"
 
 namespace duet {
+
+bool is_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
 namespace {
 
-constexpr std::int64_t kMaxOwnerBytes = 4096;  // of a lock file, echoed in a message
+constexpr std::int64_t kMaxOwnerBytes = 4096;      // of a lock file, echoed in a message
+constexpr std::string_view kOwnerBegins = "pid ";  // every lock file of ours
 
 struct stat status_of(int fd, const std::string& path) {
   struct stat info {};
@@ -28,6 +36,7 @@ void check_regular(const struct stat& info, const std::string& path) {
   const char* kind = S_ISDIR(info.st_mode)    ? "a directory"
                      : S_ISFIFO(info.st_mode) ? "a pipe (FIFO)"
                      : S_ISSOCK(info.st_mode) ? "a socket"
+                     : S_ISLNK(info.st_mode)  ? "a symbolic link"
                                               : "a device";
   throw Error(ErrorKind::file, concat(printable(path, 400), ": not a regular file: got ", kind,
                                       ", expected a file; give the path of a file on a disk"));
@@ -65,107 +74,202 @@ std::string parent_of(const std::string& path) {
   return last == std::string::npos ? "/" : path.substr(0, last + 1);
 }
 
-// An opened descriptor, or the error with its kind.
-FileHandle open_handle(SystemCalls& calls, const std::string& path, int flags, ErrorKind kind,
-                       const char* action) {
-  check(path.find('\0') == std::string::npos, ErrorKind::file, printable(path, 400),
-        ": the path holds a NUL byte; check the path");
-  const int fd = retry_interrupted(
-      [&] { return calls.openat(AT_FDCWD, path.c_str(), flags | O_CLOEXEC, 0666); });
-  if (fd < 0) throw_file_error(kind, path, action, errno);
-  return {&calls, fd, path};
+// Where a name in a directory of ours is expected, a longer path is refused: a file may have named
+// it.
+void check_name(int base, const std::string& path, const std::string& shown) {
+  check(base == AT_FDCWD || path == "." || is_file_name(path), ErrorKind::file,
+        printable(shown, 400), ": not a name in this directory: got ", in_quotes(path),
+        ", expected one without /; the file that named it was changed");
+}
+
+// What a path names, or nothing; `follow` is for its last part.
+std::optional<struct stat> look_at(int base, const std::string& path, const std::string& shown,
+                                   bool follow) {
+  check_name(base, path, shown);
+  struct stat info {};
+  if (::fstatat(base, path.c_str(), &info, follow ? 0 : AT_SYMLINK_NOFOLLOW) == 0) return info;
+  if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return std::nullopt;
+  throw_file_error(ErrorKind::file, shown, "look at", errno);
 }
 
 }  // namespace
 
+std::string random_digits() {
+  std::random_device device;
+  std::string out;
+  while (out.size() < 16) out += "0123456789abcdef"[device() & 15U];
+  return out;
+}
+
+int FileSystem::base() const { return base_ == nullptr ? AT_FDCWD : base_->fd(); }
+
+std::string FileSystem::shown(const std::string& path) const {
+  if (base_ == nullptr) return path;
+  return path == "." ? base_->path() : base_->path() + "/" + path;
+}
+
+FileSystem FileSystem::directory(const std::string& path, Links links) const {
+  if (links == Links::refuse || base_ != nullptr) {
+    check(type(path) != FileType::symlink, ErrorKind::io, printable(shown(path), 400),
+          ": not a directory of duet's own: got a symbolic link, expected a directory; move the "
+          "link away");
+  }
+  const int flags = O_RDONLY | O_DIRECTORY | (links == Links::refuse ? O_NOFOLLOW : 0);
+  FileSystem inside(*calls_);
+  inside.base_ = std::make_shared<const FileHandle>(
+      open_handle(path, flags, ErrorKind::io, "open the directory"));
+  return inside;
+}
+
+// An opened descriptor, or the error with its kind. Where a name in a directory of ours is
+// expected, a longer path is refused: it may come from a file.
+FileHandle FileSystem::open_handle(const std::string& path, int flags, ErrorKind kind,
+                                   const char* action) const {
+  const std::string where = shown(path);
+  check(path.find('\0') == std::string::npos, ErrorKind::file, printable(where, 400),
+        ": the path holds a NUL byte; check the path");
+  check_name(base(), path, where);
+  const int own = base_ == nullptr ? 0 : O_NOFOLLOW;
+  const int fd = retry_interrupted([&] {
+    return calls_->openat(base(), path.c_str(), flags | own | O_CLOEXEC | O_NOCTTY, 0666);
+  });
+  if (fd < 0) throw_file_error(kind, where, action, errno);
+  return {calls_, fd, where};
+}
+
 FileReader FileSystem::open(const std::string& path) const {
+  // Looked at first, because opening a device may act on it. What it cannot tell, the open will.
+  check_name(base(), path, shown(path));
   struct stat info {};
-  if (::stat(path.c_str(), &info) == 0)
-    check_regular(info, path);  // opening a device may act on it
-  FileHandle handle = open_handle(*calls_, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, ErrorKind::file,
-                                  "open for reading");
-  info = status_of(handle.fd(), path);
-  check_regular(info, path);
+  if (::fstatat(base(), path.c_str(), &info, base_ == nullptr ? 0 : AT_SYMLINK_NOFOLLOW) == 0) {
+    check_regular(info, shown(path));
+  }
+  FileHandle handle = open_handle(path, O_RDONLY | O_NONBLOCK, ErrorKind::file, "open for reading");
+  info = status_of(handle.fd(), handle.path());
+  check_regular(info, handle.path());
   return {std::move(handle), info.st_size};
 }
 
 std::string FileSystem::read_file(const std::string& path, std::int64_t max_bytes) const {
   const FileReader file = open(path);
-  check(file.size() <= max_bytes, ErrorKind::file, printable(path, 400),
+  check(file.size() <= max_bytes, ErrorKind::file, printable(file.path(), 400),
         ": the file is too long: got ", file.size(), " bytes, expected at most ", max_bytes,
         "; check that it is the right file");
   return file.head(file.size());
 }
 
 FileWriter FileSystem::create(const std::string& path, WriteMode mode) const {
-  const int extra = mode == WriteMode::create_new  ? O_EXCL
-                    : mode == WriteMode::overwrite ? O_TRUNC
-                                                   : O_APPEND;
-  // O_NONBLOCK: a FIFO without a reader is refused instead of waited for.
-  FileHandle handle = open_handle(*calls_, path, O_WRONLY | O_CREAT | O_NOCTTY | O_NONBLOCK | extra,
-                                  ErrorKind::io, "open for writing");
+  const bool append = mode == WriteMode::append;
+  // A FIFO is refused instead of waited for: here, or, if it comes in between, by O_NONBLOCK.
+  const auto there = look_at(base(), path, shown(path), /*follow=*/false);
+  if (append && there) check_regular(*there, shown(path));
+  FileHandle handle =
+      open_handle(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOFOLLOW | (append ? O_APPEND : O_EXCL),
+                  ErrorKind::io, "open for writing");
+  check_regular(status_of(handle.fd(), handle.path()), handle.path());
+  return FileWriter(std::move(handle));
+}
+
+void FileSystem::check_begins(const std::string& path,
+                              std::span<const std::string_view> begins) const {
+  const auto there = look_at(base(), path, shown(path), base_ == nullptr);
+  if (!there || !S_ISREG(there->st_mode)) return;
+  const std::string head = open(path).head();
+  const bool ours = std::any_of(begins.begin(), begins.end(), [&](std::string_view begin) {
+    return head.starts_with(begin) || begin.starts_with(head);  // nothing, or torn
+  });
+  check(ours, ErrorKind::usage, printable(shown(path), 400),
+        ": the file holds something else: got ", in_quotes(head.substr(0, 40)),
+        ", expected no file, or an older one of the same kind to replace; choose another path, or "
+        "move the file away");
+}
+
+FileWriter FileSystem::overwrite(const std::string& path, std::span<const std::string_view> begins,
+                                 Links links) const {
+  check_begins(path, begins);
+  const int own = links == Links::refuse ? O_NOFOLLOW : 0;
+  FileHandle handle =
+      open_handle(path, O_WRONLY | O_CREAT | O_NONBLOCK | own, ErrorKind::io, "open for writing");
+  if (S_ISREG(status_of(handle.fd(), handle.path()).st_mode)) {
+    if (retry_interrupted([&] { return calls_->ftruncate(handle.fd(), 0); }) != 0) {
+      throw_file_error(ErrorKind::io, handle.path(), "write it anew", errno);
+    }
+  }
   return FileWriter(std::move(handle));
 }
 
 void FileSystem::replace_file(const std::string& path, std::string_view text) const {
-  const std::string temporary = path + ".tmp";
+  if (base_ == nullptr) {
+    const std::size_t slash = path.rfind('/');
+    const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+    directory(parent_of(path), Links::follow).replace_file(name, text);
+    return;
+  }
+  const std::string temporary = concat(path, kTemporaryMark, random_digits());
   try {
-    FileWriter out = create(temporary, WriteMode::overwrite);
+    FileWriter out = create(temporary);
     out.write(text);
     out.sync();
     out.close();
     rename(temporary, path);
   } catch (const Error&) {
-    calls_->unlinkat(AT_FDCWD, temporary.c_str(), 0);  // the first error is the one to tell
+    calls_->unlinkat(base(), temporary.c_str(), 0);  // the first error is the one to tell
     throw;
   }
-  sync_directory(parent_of(path));
+  sync_directory(".");
 }
 
 void FileSystem::truncate_file(const std::string& path, std::int64_t size) const {
-  const FileHandle handle = open_handle(*calls_, path, O_WRONLY, ErrorKind::io, "open for writing");
+  const auto there = look_at(base(), path, shown(path), /*follow=*/false);
+  if (there) check_regular(*there, shown(path));
+  const FileHandle handle =
+      open_handle(path, O_WRONLY | O_NONBLOCK | O_NOFOLLOW, ErrorKind::io, "open for writing");
   const bool ok = retry_interrupted([&] { return calls_->ftruncate(handle.fd(), size); }) == 0 &&
                   retry_interrupted([&] { return calls_->fsync(handle.fd()); }) == 0;
-  if (!ok) throw_file_error(ErrorKind::io, path, concat("cut to ", size, " bytes"), errno);
+  if (!ok) throw_file_error(ErrorKind::io, handle.path(), concat("cut to ", size, " bytes"), errno);
 }
 
 FileType FileSystem::type(const std::string& path) const {
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return FileType::missing;
-    throw_file_error(ErrorKind::file, path, "look at", errno);
-  }
-  return S_ISREG(info.st_mode)   ? FileType::regular
-         : S_ISDIR(info.st_mode) ? FileType::directory
-         : S_ISLNK(info.st_mode) ? FileType::symlink
-                                 : FileType::other;
+  const auto info = look_at(base(), path, shown(path), /*follow=*/false);
+  return !info                    ? FileType::missing
+         : S_ISREG(info->st_mode) ? FileType::regular
+         : S_ISDIR(info->st_mode) ? FileType::directory
+         : S_ISLNK(info->st_mode) ? FileType::symlink
+                                  : FileType::other;
+}
+
+std::optional<FileId> FileSystem::id(const std::string& path) const {
+  const auto info = look_at(base(), path, shown(path), base_ == nullptr);
+  return info ? std::optional(FileId{info->st_dev, info->st_ino}) : std::nullopt;
 }
 
 bool FileSystem::exists(const std::string& path) const {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0;
+  return look_at(base(), path, shown(path), base_ == nullptr).has_value();
 }
 
 bool FileSystem::is_directory(const std::string& path) const {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  const auto info = look_at(base(), path, shown(path), base_ == nullptr);
+  return info && S_ISDIR(info->st_mode);
 }
 
 std::int64_t FileSystem::file_size(const std::string& path) const {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) throw_file_error(ErrorKind::file, path, "look at", errno);
-  return info.st_size;
+  const auto info = look_at(base(), path, shown(path), base_ == nullptr);
+  if (!info) throw_file_error(ErrorKind::file, shown(path), "look at", ENOENT);
+  return info->st_size;
 }
 
 void FileSystem::rename(const std::string& from, const std::string& to) const {
-  if (calls_->rename(from.c_str(), to.c_str()) != 0) {
-    throw_file_error(ErrorKind::io, from, concat("rename to ", printable(to, 400)), errno);
+  check_name(base(), from, shown(from));
+  check_name(base(), to, shown(to));
+  if (calls_->rename(base(), from.c_str(), to.c_str()) != 0) {
+    throw_file_error(ErrorKind::io, shown(from), concat("rename to ", printable(to, 400)), errno);
   }
 }
 
 void FileSystem::remove_file(const std::string& path) const {
-  if (calls_->unlinkat(AT_FDCWD, path.c_str(), 0) != 0) {
-    throw_file_error(ErrorKind::io, path, "remove", errno);
+  check_name(base(), path, shown(path));
+  if (calls_->unlinkat(base(), path.c_str(), 0) != 0) {
+    throw_file_error(ErrorKind::io, shown(path), "remove", errno);
   }
 }
 
@@ -191,14 +295,15 @@ void FileSystem::remove_entries(FileHandle directory) const {
 }
 
 void FileSystem::remove_tree(const std::string& path) const {
-  remove_entries(open_handle(*calls_, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, ErrorKind::io,
-                             "open for removal"));
+  remove_entries(
+      open_handle(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, ErrorKind::io, "open for removal"));
   remove_directory(path);
 }
 
 void FileSystem::make_directory(const std::string& path) const {
-  if (calls_->mkdir(path.c_str(), 0777) != 0) {
-    throw_file_error(ErrorKind::io, path, "make the directory", errno);
+  check_name(base(), path, shown(path));
+  if (calls_->mkdir(base(), path.c_str(), 0777) != 0) {
+    throw_file_error(ErrorKind::io, shown(path), "make the directory", errno);
   }
 }
 
@@ -207,35 +312,45 @@ std::vector<std::string> FileSystem::make_directories(const std::string& path) c
   if (is_directory(path)) return made;
   const std::string parent = parent_of(path);
   if (parent != path && !is_directory(parent)) made = make_directories(parent);
-  if (calls_->mkdir(path.c_str(), 0777) != 0) {
+  try {
+    if (calls_->mkdir(base(), path.c_str(), 0777) == 0) {
+      made.push_back(path);
+      // What is synced below it is lost with it. A parent that may not be read cannot be synced.
+      if (::faccessat(base(), parent.c_str(), R_OK, AT_EACCESS) == 0) sync_directory(parent);
+      return made;
+    }
     const int error = errno;
     if (error == EEXIST && is_directory(path)) return made;  // another process made it meanwhile
-    check(error != EEXIST, ErrorKind::io, printable(path, 400),
+    check(error != EEXIST, ErrorKind::io, printable(shown(path), 400),
           ": cannot make the directory: got a file of this name, expected a directory or nothing; "
           "choose another directory (for a run: another out_dir)");
-    throw_file_error(ErrorKind::io, path, "make the directory", error);
+    throw_file_error(ErrorKind::io, shown(path), "make the directory", error);
+  } catch (const Error&) {
+    for (auto one = made.rbegin(); one != made.rend(); ++one) {
+      calls_->unlinkat(base(), one->c_str(), AT_REMOVEDIR);  // the error is the one to tell
+    }
+    throw;
   }
-  made.push_back(path);
-  return made;
 }
 
 void FileSystem::remove_directory(const std::string& path) const {
-  if (calls_->unlinkat(AT_FDCWD, path.c_str(), AT_REMOVEDIR) != 0) {
-    throw_file_error(ErrorKind::io, path, "remove the directory", errno);
+  check_name(base(), path, shown(path));
+  if (calls_->unlinkat(base(), path.c_str(), AT_REMOVEDIR) != 0) {
+    throw_file_error(ErrorKind::io, shown(path), "remove the directory", errno);
   }
 }
 
 std::vector<std::string> FileSystem::list_directory(const std::string& path) const {
-  const FileHandle handle =
-      open_handle(*calls_, path, O_RDONLY | O_DIRECTORY, ErrorKind::file, "list");
-  return names_in(handle.fd(), path);
+  const FileHandle handle = open_handle(path, O_RDONLY | O_DIRECTORY, ErrorKind::file, "list");
+  return names_in(handle.fd(), handle.path());
 }
 
 void FileSystem::sync_directory(const std::string& path) const {
   const FileHandle handle =
-      open_handle(*calls_, path, O_RDONLY | O_DIRECTORY, ErrorKind::io, "open the directory");
+      open_handle(path, O_RDONLY | O_DIRECTORY, ErrorKind::io, "open the directory");
   if (retry_interrupted([&] { return calls_->fsync(handle.fd()); }) != 0) {
-    throw_file_error(ErrorKind::io, path, "bring the directory to the disk (fsync)", errno);
+    throw_file_error(ErrorKind::io, handle.path(), "bring the directory to the disk (fsync)",
+                     errno);
   }
 }
 
@@ -248,8 +363,10 @@ std::int64_t FileSystem::free_space(const std::string& path) const {
 }
 
 LockAttempt FileSystem::try_lock(const std::string& path, std::string_view owner) const {
-  FileHandle handle = open_handle(*calls_, path, O_RDWR | O_CREAT | O_NOCTTY | O_NONBLOCK,
-                                  ErrorKind::io, "open the lock file");
+  const auto there = look_at(base(), path, shown(path), /*follow=*/false);
+  if (there) check_regular(*there, shown(path));
+  FileHandle handle = open_handle(path, O_RDWR | O_CREAT | O_NONBLOCK | O_NOFOLLOW, ErrorKind::io,
+                                  "open the lock file");
   check_regular(status_of(handle.fd(), path), path);
   if (retry_interrupted([&] { return calls_->flock(handle.fd(), LOCK_EX | LOCK_NB); }) != 0) {
     if (errno != EWOULDBLOCK) throw_file_error(ErrorKind::io, path, "lock", errno);
@@ -258,6 +375,7 @@ LockAttempt FileSystem::try_lock(const std::string& path, std::string_view owner
   }
   // Its holder removed it between our opening and locking: the path names another file, or none.
   if (status_of(handle.fd(), path).st_nlink == 0) return try_lock(path, owner);
+  check_begins(path, {{kOwnerBegins}});
   if (retry_interrupted([&] { return calls_->ftruncate(handle.fd(), 0); }) != 0) {
     throw_file_error(ErrorKind::io, path, "clear the lock file", errno);
   }

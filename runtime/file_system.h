@@ -1,25 +1,27 @@
 // FileSystem: how Duet reads and writes files. Every return value is checked, every loop survives
 // short writes and signals, every failure is an Error naming the path, the cause and what to do.
 //
-//   FileSystem& fs = file_system();
-//   FileWriter out = fs.create("run/notes.tmp");
+//   const FileSystem run = file_system().directory("run");
+//   FileWriter out = run.create("notes.tmp");
 //   out.write("hello\n");
 //   out.sync();
 //   out.close();
-//   fs.rename("run/notes.tmp", "run/notes");
-//   fs.sync_directory("run");
+//   run.rename("notes.tmp", "notes");
+//   run.sync_directory(".");
 //
 // A fault in an input (missing, not a regular file, no permission) is Error(file); a read or write
-// that the system refuses is Error(io).
+// that the system refuses is Error(io). runtime/file_error.h decides by errno.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/error.h"
 #include "runtime/printable.h"
 #include "runtime/system_calls.h"
 
@@ -68,6 +70,7 @@ class FileWriter {
   void sync();                                        // returns once the bytes are on the disk
   void close();                                       // reports the errors that only close() tells
   std::uint64_t written() const { return written_; }  // bytes since it was opened
+  int fd() const { return handle_.fd(); }             // for a child process to write to
   const std::string& path() const { return handle_.path(); }
 
  private:
@@ -105,24 +108,51 @@ struct LockAttempt {
 };
 
 enum class FileType : std::uint8_t { missing, regular, directory, symlink, other };
-enum class WriteMode : std::uint8_t { create_new, overwrite, append };
+enum class WriteMode : std::uint8_t { create_new, append };
+enum class Links : std::uint8_t { follow, refuse };  // at the last part of a path
+
+// Which file a path leads to, through links: equal for two paths of one file.
+struct FileId {
+  std::uint64_t device = 0, inode = 0;
+  friend bool operator==(const FileId&, const FileId&) = default;
+};
+
+// Stands between a file's name and random digits in the name of what will replace it.
+inline constexpr std::string_view kTemporaryMark = ".tmp-";
+
+// A name inside a directory: one part of a path, neither empty nor "." nor "..".
+bool is_file_name(std::string_view name);
+// Sixteen hexadecimal digits that nobody can foresee, for a name beside a file of ours.
+std::string random_digits();
 
 class FileSystem {
  public:
   explicit FileSystem(SystemCalls& calls) : calls_(&calls) {}
 
+  // The same functions inside a directory of ours, which stays open: a path is a name there (or "."
+  // where a directory is asked for) and no link is followed, so nothing outside can be reached.
+  FileSystem directory(const std::string& path, Links links = Links::refuse) const;
+
   // Refuses to wait for a FIFO or to read a device or a directory.
   FileReader open(const std::string& path) const;
   // The whole file. Throws Error(file) if it is longer than `max_bytes`.
   std::string read_file(const std::string& path, std::int64_t max_bytes) const;
+  // A file of ours: refuses a link and whatever else is no regular file.
   FileWriter create(const std::string& path, WriteMode mode = WriteMode::create_new) const;
+  // A file of a known kind, made if missing and otherwise written anew. Throws Error(usage) for a
+  // regular file that is neither empty nor begins as one of `begins`; a device is taken as it is.
+  FileWriter overwrite(const std::string& path, std::span<const std::string_view> begins,
+                       Links links) const;
+  // The check of overwrite() by itself; fine if there is no file.
+  void check_begins(const std::string& path, std::span<const std::string_view> begins) const;
   // The file holds `text` or what it held before, whatever happens in between; on the disk at
   // return.
   void replace_file(const std::string& path, std::string_view text) const;
   void truncate_file(const std::string& path, std::int64_t size) const;
 
-  FileType type(const std::string& path) const;  // of a symlink itself
-  bool exists(const std::string& path) const;    // follows symlinks
+  FileType type(const std::string& path) const;             // of a symlink itself
+  std::optional<FileId> id(const std::string& path) const;  // nothing if it is missing
+  bool exists(const std::string& path) const;               // follows symlinks
   bool is_directory(const std::string& path) const;
   std::int64_t file_size(const std::string& path) const;
 
@@ -132,7 +162,8 @@ class FileSystem {
   // Error(io) if `path` is itself a symlink or no directory.
   void remove_tree(const std::string& path) const;
   void make_directory(const std::string& path) const;  // throws if it exists
-  // With parents; fine if it exists. Returns those that were made, outermost first.
+  // With parents, each on the disk at return; fine if it exists. Returns those that were made,
+  // outermost first.
   std::vector<std::string> make_directories(const std::string& path) const;
   void remove_directory(const std::string& path) const;  // throws unless it is empty
   std::vector<std::string> list_directory(const std::string& path) const;  // names, sorted
@@ -140,13 +171,19 @@ class FileSystem {
   // Bytes free where `path` is or will be.
   std::int64_t free_space(const std::string& path) const;
   // Takes an exclusive lock on `path` (made if missing) and writes `owner` into it, or tells who
-  // holds it. The holder may remove the file: who waits for it then makes a new one.
+  // holds it. The holder may remove the file: who waits for it then makes a new one. Throws
+  // Error(usage) for a file that holds something else than the name of a process: "pid ".
   LockAttempt try_lock(const std::string& path, std::string_view owner) const;
 
  private:
   void remove_entries(FileHandle directory) const;
+  FileHandle open_handle(const std::string& path, int flags, ErrorKind kind,
+                         const char* action) const;
+  int base() const;
+  std::string shown(const std::string& path) const;  // for messages
 
   SystemCalls* calls_;
+  std::shared_ptr<const FileHandle> base_;  // null: where the process is
 };
 
 // The process's file system.

@@ -13,16 +13,9 @@ namespace {
 constexpr std::size_t kBuffer = std::size_t{256} << 10;
 constexpr std::size_t kLongestPath = 200;  // characters
 
-// Refuses to write over what is no trace: a slip in a path must not cost a corpus.
+// A slip in a path must not cost a corpus, and the path may come from a run of somebody else.
 FileWriter open_trace(const std::string& path) {
-  const FileSystem& fs = file_system();
-  if (fs.type(path) == FileType::regular) {
-    const std::string head = fs.open(path).head(static_cast<std::int64_t>(kTraceName.size()));
-    check(head.empty() || head == kTraceName, ErrorKind::usage, printable(path, 400),
-          ": the file holds something else: got ", in_quotes(head),
-          ", expected a memory trace to replace, or no file; choose another path");
-  }
-  return fs.create(path, WriteMode::overwrite);
+  return file_system().overwrite(path, {{kTraceName}}, Links::refuse);
 }
 
 void append(std::string& line, std::uint64_t number) {

@@ -23,8 +23,12 @@ ssize_t SystemCalls::pread(int fd, void* data, std::size_t bytes, off_t offset) 
 int SystemCalls::fsync(int fd) { return ::fsync(fd); }
 int SystemCalls::ftruncate(int fd, off_t size) { return ::ftruncate(fd, size); }
 int SystemCalls::close(int fd) { return ::close(fd); }
-int SystemCalls::rename(const char* from, const char* to) { return ::rename(from, to); }
-int SystemCalls::mkdir(const char* path, mode_t mode) { return ::mkdir(path, mode); }
+int SystemCalls::rename(int directory, const char* from, const char* to) {
+  return ::renameat(directory, from, directory, to);
+}
+int SystemCalls::mkdir(int directory, const char* path, mode_t mode) {
+  return ::mkdirat(directory, path, mode);
+}
 int SystemCalls::unlinkat(int directory, const char* path, int flags) {
   return ::unlinkat(directory, path, flags);
 }

@@ -25,8 +25,8 @@ class SystemCalls {
   virtual int fsync(int fd);
   virtual int ftruncate(int fd, off_t size);
   virtual int close(int fd);
-  virtual int rename(const char* from, const char* to);
-  virtual int mkdir(const char* path, mode_t mode);
+  virtual int rename(int directory, const char* from, const char* to);  // renameat() within one
+  virtual int mkdir(int directory, const char* path, mode_t mode);      // mkdirat()
   virtual int unlinkat(int directory, const char* path, int flags);
   virtual int flock(int fd, int operation);
   // Bytes an unprivileged user may still write beside `path`; -1 on failure.

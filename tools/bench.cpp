@@ -26,6 +26,8 @@
 namespace duet {
 namespace {
 
+constexpr std::string_view kBenchBegins = "{\n  \"tok_per_sec\": ";  // the file of --json
+
 // "coupling=none coupling_steps=3"
 std::vector<Setting> parse_settings(const std::string& text) {
   std::vector<Setting> settings;
@@ -102,9 +104,11 @@ int bench_train(const Arguments& arguments) {
   flags.positional(&request.file, "config.toml", /*required=*/false);
   flags.configuration(&request.flags, is_of_a_step);
   if (!flags.parse(arguments)) return 0;
-  check_writable(json_path);
+  const ResolvedConfig resolved = resolve_config(request);
+  const AnswerFile json{"--json", json_path, {kBenchBegins}};
+  check_answers({json}, input_files(resolved));
 
-  const RunConfig named = resolve_config(request).run;
+  const RunConfig named = resolved.run;
   const RunConfig run = without_data(named);
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
   const DeviceChoice choice = choose_device(run.device);
@@ -166,7 +170,7 @@ int bench_train(const Arguments& arguments) {
                     printable(against_text), sample_median(rounds.against_seconds) * 1e3,
                     sample_median(rounds.ratios), *low, *high);
   }
-  if (!json_path.empty()) write_file(json_path, out.dump(2) + "\n");
+  write_answer(json, out.dump(2) + "\n");
   write_out(text);
   return 0;
 }

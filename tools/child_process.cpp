@@ -11,6 +11,7 @@
 
 #include "runtime/cpu/openmp.h"
 #include "runtime/error.h"
+#include "runtime/file_system.h"
 #include "runtime/printable.h"
 #include "tools/restart.h"
 
@@ -22,18 +23,16 @@ int exit_code_of(int status) {
 }
 
 // After fork(), in the child: only calls that are safe there.
-[[noreturn]] void become(const char* file, char* const* argv, const char* log, pid_t parent) {
+[[noreturn]] void become(const char* file, char* const* argv, int out, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(128 + SIGTERM);  // it died before we asked
   const int in = open("/dev/null", O_RDONLY);
-  const int out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0666);
-  if (in < 0 || out < 0) _exit(1);
+  if (in < 0) _exit(1);
   dup2(in, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(out, STDERR_FILENO);
   if (in > STDERR_FILENO) close(in);
-  if (out > STDERR_FILENO) close(out);
   execv(file, argv);
   _exit(1);
 }
@@ -46,10 +45,11 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std:
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  const FileWriter out = file_system().create(log, WriteMode::append);
   const pid_t parent = getpid();
   unbind_thread();  // the child inherits where this thread may run
   pid_ = fork();
-  if (pid_ == 0) become(restart().file.c_str(), argv.data(), log.c_str(), parent);
+  if (pid_ == 0) become(restart().file.c_str(), argv.data(), out.fd(), parent);
   check(pid_ > 0, ErrorKind::io, "a run cannot be started: got ", std::strerror(errno),
         ", expected a new process for ", printable(log, 4096), "; run the command again");
 }

@@ -70,9 +70,8 @@ int compare(const Arguments& arguments) {
   check_devices(experiment);
   RunDirectory lock(directory);
   lock.keep();
-  for (const char* below : {"/configs", "/logs", "/runs"}) {
-    file_system().make_directories(directory + below);
-  }
+  lock.remove_leftovers();
+  for (const char* below : {"configs", "logs", "runs"}) lock.make_directory(below);
   write_record(experiment.record);
   for (const ExperimentRun& run : experiment.runs) {
     file_system().replace_file(run.config_path, run.config);

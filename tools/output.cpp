@@ -5,11 +5,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "runtime/error.h"
 #include "runtime/file_system.h"
 #include "runtime/system_calls.h"
+#include "train/config.h"
 
 namespace duet {
 void reserve_standard_descriptors() {
@@ -60,14 +62,23 @@ void note_fallback(const std::string& key, const DeviceChoice& choice) {
   note(fallback_notice(key, choice));
 }
 
-void write_file(const std::string& path, std::string_view content) {
-  FileWriter file = file_system().create(path, WriteMode::overwrite);
-  file.write(content);
-  file.close();
+namespace {
+
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  const FileSystem& files = file_system();
+  const std::optional<FileId> id = files.id(a);
+  if (id || files.id(b)) return id == files.id(b);
+  // Neither is there yet: the same name in the same directory.
+  return files.id(parent_of(a)) == files.id(parent_of(b)) &&
+         a.substr(a.rfind('/') + 1) == b.substr(b.rfind('/') + 1);
 }
 
 void check_writable(const std::string& path) {
-  if (path.empty()) return;
   const FileSystem& files = file_system();
   if (files.exists(path)) {
     check(!files.is_directory(path), ErrorKind::io, printable(path),
@@ -76,13 +87,35 @@ void check_writable(const std::string& path) {
           ": cannot write: ", std::strerror(errno), "; choose another path");
     return;
   }
-  const std::size_t slash = path.rfind('/');
-  const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const std::string parent = parent_of(path);
   check(files.is_directory(parent), ErrorKind::io, printable(path),
         ": cannot write: ", printable(parent),
         " is no directory; make it first, or choose another path");
-  check(slash != path.size() - 1 && ::access(parent.c_str(), W_OK | X_OK) == 0, ErrorKind::io,
+  check(path.back() != '/' && ::access(parent.c_str(), W_OK | X_OK) == 0, ErrorKind::io,
         printable(path), ": cannot write there; choose another path");
+}
+
+}  // namespace
+
+void check_answers(const std::vector<AnswerFile>& answers, const std::vector<std::string>& inputs) {
+  for (const AnswerFile& answer : answers) {
+    if (answer.path.empty()) continue;
+    check_writable(answer.path);
+    refuse_input(answer.flag, answer.path, inputs);
+    for (const AnswerFile* other = answers.data(); other != &answer; ++other) {
+      check(other->path.empty() || !same_file(answer.path, other->path), ErrorKind::usage,
+            answer.flag, ": got ", in_quotes(answer.path), ", the file of ", other->flag,
+            " too, expected a file of its own for each; one would overwrite the other");
+    }
+    file_system().check_begins(answer.path, answer.begins);
+  }
+}
+
+void write_answer(const AnswerFile& answer, std::string_view content) {
+  if (answer.path.empty()) return;
+  FileWriter file = file_system().overwrite(answer.path, answer.begins, Links::follow);
+  file.write(content);
+  file.close();
 }
 
 std::string read_input() {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/terminal_text.h"
 #include "train/device_choice.h"
@@ -28,12 +29,18 @@ void write_error(std::string_view text);
 void note(const std::string& text);
 // "note: device: cpu: auto: no usable GPU: ..." to standard error, where auto fell back.
 void note_fallback(const std::string& key, const DeviceChoice& choice);
-// The file of an answer, written in place: the path may be a device or a link. Throws Error(io),
-// naming it.
-void write_file(const std::string& path, std::string_view content);
-// Whether write_file() can succeed, asked before the work whose answer it is; writes nothing. Fine
-// for "". Throws Error(io), naming the path.
-void check_writable(const std::string& path);
+// A file that a command writes because a flag names it.
+struct AnswerFile {
+  std::string flag;                      // "--json"
+  std::string path;                      // empty: not asked for
+  std::vector<std::string_view> begins;  // how the files begin that the flag makes
+};
+// What is not to be found out after the work whose answers they are; writes nothing. Throws
+// Error(usage) for a path that leads to one of `inputs`, to another answer, or to a file that holds
+// something else, Error(io) for one that cannot be written.
+void check_answers(const std::vector<AnswerFile>& answers, const std::vector<std::string>& inputs);
+// Fine if it is not asked for. It is written in place: the path may be a device or a link.
+void write_answer(const AnswerFile& answer, std::string_view content);
 // All of standard input. Throws Error(io).
 std::string read_input();
 

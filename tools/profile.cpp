@@ -15,10 +15,18 @@
 #include "train/bench.h"
 #include "train/config.h"
 #include "train/device_choice.h"
+#include "train/html.h"
 #include "train/run_checks.h"
 
 namespace duet {
 namespace {
+
+// How the files begin that the flags make: an older one may be replaced.
+constexpr std::string_view kProfileBegins = "{\"version\":1,\"planned\":";
+constexpr std::string_view kFitBegins = "{\n  \"limit_bytes\": ";
+constexpr std::string_view kReplayBegins = "{\n  \"trace\": ";
+constexpr std::string_view kTraceEventsBegin =
+    "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"peak_bytes\":";
 
 struct GivenFlag {
   std::string name, value;  // an empty value: not given
@@ -38,17 +46,6 @@ void refuse_conflicts(const std::vector<GivenFlag>& questions,
   for (const GivenFlag& flag : files) {
     check(flag.value.empty(), ErrorKind::usage, "duet profile: got ", asked, " and ", flag.name,
           ", but ", asked, " writes no such file; leave it out");
-  }
-}
-
-void refuse_same_file(const std::vector<std::string>& paths) {
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      check(paths[i].empty() || paths[i] != paths[j], ErrorKind::usage, "duet profile: got ",
-            in_quotes(paths[i]),
-            " twice, expected a file of its own for each; one would overwrite "
-            "the other");
-    }
   }
 }
 
@@ -86,11 +83,15 @@ int run_profile(const Arguments& arguments) {
   if (!flags.parse(arguments)) return 0;
   refuse_conflicts({{"--fit", fit_limit}, {"--replay", replay_path}, {"--plan", plan ? "yes" : ""}},
                    {{"--html", html_path}, {"--trace", trace_path}});
-  refuse_same_file({request.file, json_path, html_path, trace_path});
-  for (const std::string& path : {json_path, html_path, trace_path}) check_writable(path);
-  if (!replay_path.empty()) return profile_replay(replay_path, json_path);
+  const ResolvedConfig resolved = resolve_config(request);
+  const AnswerFile json{"--json", json_path, {kProfileBegins, kFitBegins, kReplayBegins}},
+      html{"--html", html_path, {kPageBegins}}, trace{"--trace", trace_path, {kTraceEventsBegin}};
+  std::vector<std::string> inputs = input_files(resolved);
+  inputs.push_back(replay_path);
+  check_answers({json, html, trace}, inputs);
+  if (!replay_path.empty()) return profile_replay(replay_path, json);
 
-  const RunConfig named = resolve_config(request).run;
+  const RunConfig named = resolved.run;
   const RunConfig run = without_data(named);
   const auto tell = [&] {
     flags.note_ignored();
@@ -99,7 +100,7 @@ int run_profile(const Arguments& arguments) {
   if (run.threads > 0) set_num_threads(static_cast<int>(run.threads));
   if (!fit_limit.empty()) {
     tell();
-    return profile_fit(run, fit_limit, json_path);
+    return profile_fit(run, fit_limit, json);
   }
   const std::optional<std::uint64_t> limit = memory_limit_of(run);
   if (!plan) {
@@ -112,9 +113,9 @@ int run_profile(const Arguments& arguments) {
   Profile profile = plan ? plan_profile(run) : measure_profile(run, options);
   const MemoryPlan whole = plan ? plan_memory(run) : MemoryPlan{};
   profile.process_bytes = whole.process.resident;
-  if (!json_path.empty()) write_file(json_path, profile_json(profile) + "\n");
-  if (!html_path.empty()) write_file(html_path, profile_html(profile));
-  if (!trace_path.empty()) write_file(trace_path, profile_trace(profile));
+  if (!json_path.empty()) write_answer(json, profile_json(profile) + "\n");
+  if (!html_path.empty()) write_answer(html, profile_html(profile));
+  if (!trace_path.empty()) write_answer(trace, profile_trace(profile));
   write_out(profile_text(profile, static_cast<int>(depth)));
   const std::uint64_t needed = std::max(profile.peak_bytes, profile.process_bytes);
   if (limit && needed > *limit) {

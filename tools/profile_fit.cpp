@@ -10,12 +10,12 @@
 
 namespace duet {
 
-int profile_fit(const RunConfig& run, const std::string& limit_text, const std::string& json_path) {
+int profile_fit(const RunConfig& run, const std::string& limit_text, const AnswerFile& json) {
   const auto limit = parse_bytes(limit_text);
   check(limit.has_value(), ErrorKind::usage, "--fit: got ", in_quotes(limit_text), ", expected ",
         kBytesForm);
   const FitResult result = fit(run, {*limit, measure_of_limit(planning_device(run.device))});
-  if (!json_path.empty()) write_file(json_path, fit_json(result));
+  write_answer(json, fit_json(result));
   write_progress(fit_text(result));
   check(result.fastest.has_value(), ErrorKind::memory, "profile: nothing fits in ",
         format_bytes(*limit), ": ", fit_advice(result));

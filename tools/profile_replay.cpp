@@ -102,13 +102,10 @@ nlohmann::ordered_json json_of(const TraceReplay& replay, const std::string& pat
 
 }  // namespace
 
-int profile_replay(const std::string& path, const std::string& json_path) {
+int profile_replay(const std::string& path, const AnswerFile& json) {
   const TraceReplay replay = replay_trace(path);
-  if (!json_path.empty()) {
-    using nlohmann::json;
-    write_file(json_path,
-               json_of(replay, path).dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-  }
+  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+  write_answer(json, json_of(replay, path).dump(2, ' ', false, kReplace) + "\n");
   write_out(text_of(replay, path));
   return 0;
 }

@@ -14,6 +14,7 @@
 #include "train/metrics.h"
 #include "train/reporters.h"
 #include "train/run_checks.h"
+#include "train/run_record.h"
 #include "train/saved_paths.h"
 #include "train/trainer.h"
 
@@ -38,7 +39,9 @@ int train_resolved(ResolvedConfig& config, const Arguments& arguments) {
   command_line.insert(command_line.end(), arguments.begin(), arguments.end());
   TrainContext context;
   context.reporter = &reporters;
-  context.run_files = {{"config.toml", config_toml(config)},
+  const std::string settings = config_toml(config);
+  context.settings = recorded_settings(settings);
+  context.run_files = {{"config.toml", run_record(settings)},
                        {"env.json", env_json(command_line, choice)}};
   const TrainResult result = train(run, context);
   if (result.step > 0) metrics.flush();
@@ -60,6 +63,7 @@ int run_train(const Arguments& arguments) {
   if (!flags.parse(arguments)) return 0;
 
   ResolvedConfig config = resolve_config(request);
+  note(config.notice);
   if (print_config) {
     write_out(config_toml(config));
     return 0;

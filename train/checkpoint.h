@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,8 @@ class CheckpointWriter {
   void ignore(std::vector<std::string> names) { ignored_ = std::move(names); }
   // Removes what a killed run left behind (.tmp-*, .trash-*). Requires the run's lock.
   void remove_leftovers();
+  // The same for a run that is over: takes its lock, but only if there is something to remove.
+  void tidy_up();
 
  private:
   std::string write(const TrainState& state, AdamW& optimizer);
@@ -80,6 +84,14 @@ class CheckpointReader {
   TrainState state_;
   std::vector<std::string> rejected_;
 };
+
+// What the newest checkpoint with a good state says of the run's settings; its weights are not
+// read.
+struct SavedSettings {
+  std::string directory;
+  std::map<std::string, std::string> settings;  // of TrainState; empty in an older checkpoint
+};
+std::optional<SavedSettings> newest_settings(const std::string& out_dir);
 
 // True when `out_dir` holds any checkpoint directory, good or not.
 bool has_checkpoints(const std::string& out_dir);

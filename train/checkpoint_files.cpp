@@ -46,12 +46,12 @@ std::vector<CheckpointCandidate> list_checkpoints(const std::string& directory) 
     const auto numbers = parse_name(name);
     const std::string path = concat(directory, "/", name);
     if (!numbers || file_system().type(path) != FileType::directory) continue;
-    CheckpointCandidate c{name, path, numbers->first, numbers->second, std::nullopt, ""};
+    CheckpointCandidate c{name, path, numbers->first, numbers->second, std::nullopt, nullptr};
     try {
       c.manifest = read_manifest(path);
       c.step = c.manifest->step;
-    } catch (const Error& e) {
-      c.reason = e.what();
+    } catch (const Error&) {
+      c.fault = std::current_exception();
     }
     found.push_back(std::move(c));
   }

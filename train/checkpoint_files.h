@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,7 +28,7 @@ struct CheckpointCandidate {
   std::int64_t step = 0;             // of the manifest, else of the name
   std::int64_t repeat = 1;           // 2 for "step_00000200-2"
   std::optional<Manifest> manifest;  // if it can be read
-  std::string reason;                // why it cannot
+  std::exception_ptr fault;          // why it cannot
 };
 
 // Directories (not symlinks) named like a checkpoint, newest first by step, as numbers.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "runtime/file_error.h"
 #include "runtime/file_system.h"
 #include "runtime/memory_ops.h"
 #include "runtime/nan_sign.h"
@@ -73,15 +74,39 @@ void notice_dt_of_layer(const SafetensorsFile& file, std::int64_t heads, Reporte
   }
 }
 
+const Manifest& manifest_of(const CheckpointCandidate& candidate) {
+  if (candidate.fault != nullptr) std::rethrow_exception(candidate.fault);
+  return *candidate.manifest;
+}
+
+TrainState read_state(const CheckpointCandidate& candidate) {
+  const Manifest& manifest = manifest_of(candidate);
+  verify_file(manifest, candidate.path, kStateFile);
+  const std::string path = concat(candidate.path, "/", kStateFile);
+  TrainState state = parse_state(file_system().read_file(path, kMaxStateBytes), path);
+  check(state.step == manifest.step && state.run_id == manifest.run_id, ErrorKind::file, path,
+        ": it is of step ", state.step, " of run ", printable(state.run_id),
+        ", the manifest is of step ", manifest.step, " of run ", printable(manifest.run_id));
+  return state;
+}
+
+// A checkpoint that cannot be read now is no damaged one: the run must not go back behind it.
+[[noreturn]] void stop_at(const CheckpointCandidate& candidate, const Error& error) {
+  if (error.kind() == ErrorKind::memory) throw Error(error);
+  throw UnreadableError(error.kind(),
+                        concat("checkpoint ", candidate.name, ": ", error.what(),
+                               "; no older one is taken in its place: to use one, name its "
+                               "directory, or move this one away"));
+}
+
 TrainState verify(const CheckpointCandidate& candidate, bool with_optimizer, Reporter& reporter) {
-  check(candidate.manifest.has_value(), ErrorKind::file, candidate.reason);
-  const Manifest& manifest = *candidate.manifest;
+  const Manifest& manifest = manifest_of(candidate);
   const std::string& directory = candidate.path;
   const std::string moments = concat(directory, "/", kOptimizerFile);
   check(!with_optimizer || file_system().exists(moments), ErrorKind::file, directory,
         ": weights only, there is no ", kOptimizerFile,
         "; to start a new run from them, use --init_from ", directory);
-  verify_file(manifest, directory, kStateFile);
+  TrainState state = read_state(candidate);
   verify_file(manifest, directory, kModelFile);
   if (with_optimizer) verify_file(manifest, directory, kOptimizerFile);
   for (const std::string& name : file_system().list_directory(directory)) {
@@ -89,11 +114,6 @@ TrainState verify(const CheckpointCandidate& candidate, bool with_optimizer, Rep
       reporter.on_notice(concat(directory, "/", name, " is not in the manifest; ignored"));
     }
   }
-  const std::string state_path = concat(directory, "/", kStateFile);
-  TrainState state = parse_state(file_system().read_file(state_path, kMaxStateBytes), state_path);
-  check(state.step == manifest.step && state.run_id == manifest.run_id, ErrorKind::file, state_path,
-        ": it is of step ", state.step, " of run ", printable(state.run_id),
-        ", the manifest is of step ", manifest.step, " of run ", printable(manifest.run_id));
   const SafetensorsFile model = SafetensorsFile::open(concat(directory, "/", kModelFile));
   check_step(model, state);
   notice_dt_of_layer(model, state.model.kv_heads(), reporter);
@@ -182,7 +202,7 @@ CheckpointReader CheckpointReader::open(const std::string& path, Reporter& repor
   check(files.is_directory(path), ErrorKind::file, path,
         ": not a directory; expected a run directory or a checkpoint");
   if (files.exists(concat(path, "/", kManifestFile))) {
-    CheckpointCandidate one{path, path, 0, 1, read_manifest(path), ""};
+    CheckpointCandidate one{path, path, 0, 1, read_manifest(path), nullptr};
     return CheckpointReader(path, verify(one, with_optimizer, reporter));
   }
   const std::string inside = path + "/checkpoints";
@@ -198,7 +218,7 @@ CheckpointReader CheckpointReader::open(const std::string& path, Reporter& repor
       reader.rejected_ = std::move(rejected);
       return reader;
     } catch (const Error& e) {
-      if (e.kind() == ErrorKind::memory) throw;
+      if (is_unreadable(e)) stop_at(candidate, e);
       rejected.push_back(candidate.name);
       reporter.on_notice(concat("checkpoint ", candidate.name, " is not usable: ", e.what()));
     }
@@ -239,6 +259,17 @@ void CheckpointReader::load_optimizer(AdamW& optimizer) const {
   load_tensors(SafetensorsFile::open(concat(directory_, "/", kOptimizerFile)), wanted,
                "the optimizer");
   optimizer.set_steps(state_.optimizer_steps);
+}
+
+std::optional<SavedSettings> newest_settings(const std::string& out_dir) {
+  for (const CheckpointCandidate& candidate : list_checkpoints(out_dir + "/checkpoints")) {
+    try {
+      return SavedSettings{candidate.path, read_state(candidate).settings};
+    } catch (const Error& e) {
+      if (is_unreadable(e)) stop_at(candidate, e);  // a damaged one is named when the run goes on
+    }
+  }
+  return std::nullopt;
 }
 
 bool has_checkpoints(const std::string& out_dir) {

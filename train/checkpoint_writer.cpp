@@ -10,22 +10,32 @@
 #include "train/checkpoint.h"
 #include "train/checkpoint_files.h"
 #include "train/manifest.h"
+#include "train/run_directory.h"
 
 namespace duet {
 namespace {
 
 constexpr std::int64_t kNeverFewer = 2;  // complete checkpoints, whatever `keep` says
 
-WrittenFile write_text(const std::string& path, const std::string& text) {
-  FileWriter out = file_system().create(path);
-  out.write(text);
+// A file that `write` fills, on the disk at return.
+template <class F>
+WrittenFile write_file(const FileSystem& directory, const char* name, F&& write) {
+  FileWriter out = directory.create(name);
+  WrittenFile written = write(out);
   out.sync();
   out.close();
-  return {text.size(), hash_bytes(text)};
+  return written;
+}
+
+WrittenFile write_text(const FileSystem& directory, const char* name, const std::string& text) {
+  return write_file(directory, name, [&](FileWriter& out) -> WrittenFile {
+    out.write(text);
+    return {text.size(), hash_bytes(text)};
+  });
 }
 
 // Every file of the checkpoint, synced, into an existing empty directory.
-void write_files(const std::string& directory, const TrainState& state, AdamW& optimizer) {
+void write_files(const FileSystem& directory, const TrainState& state, AdamW& optimizer) {
   NamedTensors weights;
   NamedTensors moments;
   for (std::size_t i = 0; i < optimizer.tensors().size(); ++i) {
@@ -36,12 +46,21 @@ void write_files(const std::string& directory, const TrainState& state, AdamW& o
   }
   const Metadata metadata = {{"step", std::to_string(state.step)}, {"run_id", state.run_id}};
   Manifest manifest{state.step, state.run_id, {}};
-  const auto path = [&](const char* name) { return concat(directory, "/", name); };
-  manifest.files[kModelFile] = write_safetensors(path(kModelFile), weights, metadata);
-  manifest.files[kOptimizerFile] = write_safetensors(path(kOptimizerFile), moments, metadata);
-  manifest.files[kStateFile] = write_text(path(kStateFile), to_json(state));
-  write_text(path(kManifestFile), to_json(manifest));
-  file_system().sync_directory(directory);
+  const auto write_tensors = [&](const char* name, const NamedTensors& tensors) {
+    manifest.files[name] = write_file(directory, name, [&](FileWriter& out) {
+      return write_safetensors(out, tensors, metadata);
+    });
+  };
+  write_tensors(kModelFile, weights);
+  write_tensors(kOptimizerFile, moments);
+  manifest.files[kStateFile] = write_text(directory, kStateFile, to_json(state));
+  write_text(directory, kManifestFile, to_json(manifest));
+  directory.sync_directory(".");
+}
+
+bool is_leftover(const std::string& name) {
+  return name.rfind(concat(kTemporaryPrefix, kCheckpointPrefix), 0) == 0 ||
+         name.rfind(concat(kTrashPrefix, kCheckpointPrefix), 0) == 0;
 }
 
 }  // namespace
@@ -94,22 +113,21 @@ std::string CheckpointWriter::save(const TrainState& state, AdamW& optimizer) {
 
 std::string CheckpointWriter::write(const TrainState& state, AdamW& optimizer) {
   check_space(optimizer, /*saves=*/1);
-  FileSystem& files = file_system();
+  const FileSystem files = file_system().directory(directory_);
   std::string name = checkpoint_name(state.step);
-  for (int again = 2; files.type(directory_ + "/" + name) != FileType::missing; ++again) {
+  for (int again = 2; files.type(name) != FileType::missing; ++again) {
     name = concat(checkpoint_name(state.step), "-", again);
   }
-  const std::string temporary = concat(directory_, "/", kTemporaryPrefix, name, "-", run_id_);
+  const std::string temporary = concat(kTemporaryPrefix, name, "-", random_digits());
   std::string final_path = concat(directory_, "/", name);
+  files.make_directory(temporary);
   try {
-    if (files.type(temporary) == FileType::directory) files.remove_tree(temporary);
-    files.make_directory(temporary);
-    write_files(temporary, state, optimizer);
+    write_files(files.directory(temporary), state, optimizer);
     reporter_.on_save();
-    files.rename(temporary, final_path);
+    files.rename(temporary, name);
   } catch (const std::exception&) {
     try {
-      if (files.type(temporary) == FileType::directory) files.remove_tree(temporary);
+      files.remove_tree(temporary);
     } catch (const std::exception&) {
       // The next run removes it; what failed first is what the user must read.
     }
@@ -127,40 +145,56 @@ std::vector<CheckpointCandidate> CheckpointWriter::own_checkpoints() const {
   return own;
 }
 
+// What fails here is told, and tried again after the next save: the checkpoint is safe.
 std::int64_t CheckpointWriter::prune(const TrainState& state, std::int64_t kept) {
-  FileSystem& files = file_system();
   std::int64_t removed = 0, seen = 0;
-  for (const CheckpointCandidate& c : own_checkpoints()) {
-    // A higher step than the one just saved is a stale one that the run went back behind.
-    if (c.step > state.step || ++seen <= std::max(kept, kNeverFewer) || c.step == state.best_step) {
-      continue;
+  try {
+    const FileSystem files = file_system().directory(directory_);
+    for (const CheckpointCandidate& c : own_checkpoints()) {
+      // A higher step than the one just saved is a stale one that the run went back behind.
+      if (c.step > state.step || ++seen <= std::max(kept, kNeverFewer) ||
+          c.step == state.best_step) {
+        continue;
+      }
+      const std::string trash = concat(kTrashPrefix, c.name, "-", random_digits());
+      try {
+        files.rename(c.name, trash);
+        files.remove_tree(trash);
+        ++removed;
+      } catch (const Error& e) {
+        reporter_.on_notice(concat("could not remove old checkpoint ", c.path, ": ", e.what()));
+      }
     }
-    const std::string trash = concat(directory_, "/", kTrashPrefix, c.name, "-", run_id_);
-    try {
-      files.rename(c.path, trash);
-      files.remove_tree(trash);
-      ++removed;
-    } catch (const Error& e) {
-      reporter_.on_notice(concat("could not remove old checkpoint ", c.path, ": ", e.what()));
-    }
+  } catch (const Error& e) {
+    reporter_.on_notice(concat("could not remove old checkpoints: ", e.what()));
   }
   return removed;
 }
 
-void CheckpointWriter::remove_leftovers() {
-  FileSystem& files = file_system();
-  for (const std::string& name : files.list_directory(directory_)) {
-    const bool ours = name.rfind(concat(kTemporaryPrefix, kCheckpointPrefix), 0) == 0 ||
-                      name.rfind(concat(kTrashPrefix, kCheckpointPrefix), 0) == 0;
+void CheckpointWriter::tidy_up() try {
+  const std::vector<std::string> names = file_system().list_directory(directory_);
+  if (std::none_of(names.begin(), names.end(), is_leftover)) return;
+  RunDirectory run(directory_.substr(0, directory_.rfind('/')));
+  run.keep();
+  remove_leftovers();
+} catch (const Error& e) {
+  reporter_.on_notice(concat("could not tidy up ", directory_, ": ", e.what()));
+}
+
+void CheckpointWriter::remove_leftovers() try {
+  const FileSystem files = file_system().directory(directory_);
+  for (const std::string& name : files.list_directory(".")) {
+    if (!is_leftover(name) || files.type(name) != FileType::directory) continue;
     const std::string path = concat(directory_, "/", name);
-    if (!ours || files.type(path) != FileType::directory) continue;
     try {
-      files.remove_tree(path);
+      files.remove_tree(name);
       reporter_.on_notice(concat("removed ", path, ", left by a run that was interrupted"));
     } catch (const Error& e) {
       reporter_.on_notice(concat("could not remove ", path, ": ", e.what()));
     }
   }
+} catch (const Error& e) {
+  reporter_.on_notice(concat("could not look for leftovers: ", e.what()));
 }
 
 }  // namespace duet

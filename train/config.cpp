@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "runtime/file_system.h"
 #include "train/checkpoint.h"
 #include "train/config_file.h"
 #include "train/mqar.h"
+#include "train/run_directory.h"
+#include "train/run_record.h"
 #include "train/text.h"
 
 namespace duet {
@@ -161,8 +164,10 @@ void check_run(ResolvedConfig& config) {
   check_path("alloc_trace", run.alloc_trace);
   check(!run.out_dir.empty(), ErrorKind::usage,
         "out_dir: got \"\", expected a path; name the directory of the run");
-  check(run.out_dir != run.data && run.out_dir != run.val_data, ErrorKind::usage, "out_dir: got ",
-        in_quotes(run.out_dir), ", the path of the data; choose another directory");
+  for (const char* name : {"", "/config.toml", "/env.json", "/metrics.jsonl", "/run.lock"}) {
+    refuse_input("out_dir", run.out_dir + name, {run.data, run.val_data});
+  }
+  refuse_input("alloc_trace", run.alloc_trace, input_files(config));
   check(run.min_lr == -1 || run.min_lr >= 0, ErrorKind::usage, "min_lr: got ",
         format_number(run.min_lr), ", expected -1 (learning_rate / 10) or a number >= 0");
   check(run.min_lr <= run.learning_rate, ErrorKind::usage, "min_lr: got ",
@@ -209,10 +214,12 @@ ResolvedConfig resolve_config(const ConfigRequest& request) {
     const Setting* out_dir = last_said({&file, &flags}, "out_dir");
     if (out_dir != nullptr) set_value(*find_key("out_dir"), *out_dir, probe);
     const std::string path = probe.out_dir + "/config.toml";
-    check(file_system().exists(path), ErrorKind::file, printable(path),
+    check(file_system().exists(path) || has_run(probe.out_dir), ErrorKind::file, printable(path),
           ": missing: no run to resume there; name the run's directory with --out_dir, or start "
           "without --resume");
-    saved = read_config_file(path);
+    RunSettings settings = read_run_settings(probe.out_dir);
+    saved = std::move(settings.settings);
+    out.notice = std::move(settings.notice);
     apply_preset({&saved}, out);
     apply(saved, ConfigSource::saved, out);
     const RunConfig base = out.run;
@@ -249,6 +256,28 @@ ResolvedConfig resolve_config(const ConfigRequest& request) {
   }
   check_run(out);
   return out;
+}
+
+std::vector<std::string> input_files(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  std::vector<std::string> out;
+  for (const std::string& path :
+       {config.file, run.data, run.val_data, run.tokenizer, run.init_from}) {
+    if (!path.empty() && path != "byte" && path != "scratch") out.push_back(path);
+  }
+  return out;
+}
+
+void refuse_input(std::string_view what, const std::string& output,
+                  const std::vector<std::string>& inputs) {
+  if (output.empty()) return;
+  const std::optional<FileId> id = file_system().id(output);
+  for (const std::string& input : inputs) {
+    const bool same = input == output || (id && file_system().id(input) == id);
+    check(!same, ErrorKind::usage, what, ": got ", in_quotes(output), ", a file that is read here",
+          input == output ? "" : concat(" (as ", printable(input, 400), ")"),
+          ": it would be overwritten; choose another path");
+  }
 }
 
 std::string config_toml(const ResolvedConfig& config) {

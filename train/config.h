@@ -26,6 +26,7 @@ struct ResolvedConfig {
   std::vector<ConfigSource> sources;  // parallel to config_keys()
   std::string file;                   // the configuration file, for print
   std::vector<std::string> changes;   // of a resumed run: "learning_rate 0.001 -> 0.0005"
+  std::string notice;                 // of a resumed run whose config.toml is not as it was
 
   ConfigSource source(std::string_view key) const;
   bool given(std::string_view key) const;  // by the user, now or when the run began
@@ -35,6 +36,13 @@ struct ResolvedConfig {
 // Throws Error(usage or file) naming key, value and accepted form; for a resumed run, or one that
 // starts from a checkpoint, the list of keys that would change the model.
 ResolvedConfig resolve_config(const ConfigRequest& request);
+
+// The files that a command with this configuration reads.
+std::vector<std::string> input_files(const ResolvedConfig& config);
+
+// Throws Error(usage) if `output` is one of `inputs`, by whatever path: `what` begins the message.
+void refuse_input(std::string_view what, const std::string& output,
+                  const std::vector<std::string>& inputs);
 
 // Every key that has a value, as a TOML file; its source, or all that is derived, as a comment.
 std::string config_toml(const ResolvedConfig& config);

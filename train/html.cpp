@@ -73,14 +73,11 @@ std::string json_in_script(std::string_view json) {
 }
 
 std::string html_page(std::string_view title, std::string_view style, std::string_view body) {
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-      "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
-      "<title>{0}</title>\n<style>{1}{2}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n"
-      "{3}</main>\n</body>\n</html>\n",
-      html_text(title), kStyle, style, body);
+  return std::string(kPageBegins) +
+         fmt::format(
+             "<title>{0}</title>\n<style>{1}{2}</style>\n</head>\n<body>\n<main>\n"
+             "<h1>{0}</h1>\n{3}</main>\n</body>\n</html>\n",
+             html_text(title), kStyle, style, body);
 }
 
 }  // namespace duet

@@ -7,6 +7,13 @@
 
 namespace duet {
 
+// How every page begins.
+inline constexpr std::string_view kPageBegins =
+    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+    "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n";
+
 std::string html_text(std::string_view text);  // & < > " escaped
 
 // JSON that may stand in a <script type="application/json">: nothing in it ends or opens an

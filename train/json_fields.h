@@ -3,12 +3,14 @@
 // read without an upper bound, so that sums of a few of them fit.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 
 #include "runtime/error.h"
+#include "runtime/file_error.h"
 #include "runtime/printable.h"
 #include "train/json_text.h"
 
@@ -42,6 +44,7 @@ class JsonFields {
     check(found != object_.end(), ErrorKind::file, path_, ": key ", prefix_, key, " is missing");
     return *found;
   }
+  auto items() const { return object_.items(); }
   bool has(const char* key) const { return object_.contains(key); }
   JsonFields object(const char* key) const { return {at(key), path_, prefix_ + key + "."}; }
 
@@ -79,6 +82,27 @@ class JsonFields {
     const nlohmann::json& value = at(key);
     if (!value.is_string()) fail(key, value, "a string");
     return value.get<std::string>();
+  }
+  // Text that stands in names of files.
+  std::string word(const char* key) const {
+    const std::string value = text(key);
+    const auto fits = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '-' || c == '_';
+    };
+    if (value.empty() || value.size() > 64 || !std::all_of(value.begin(), value.end(), fits)) {
+      fail(key, at(key), "1 to 64 letters, digits, - and _");
+    }
+    return value;
+  }
+  // Throws UnreadableError for a format that a later version of the program writes.
+  void check_version(std::int64_t known) const {
+    const std::int64_t version = integer("format_version", 1);
+    if (version <= known) return;
+    throw UnreadableError(
+        ErrorKind::file,
+        concat(path_, ": cannot be read by this version of duet: format version ", version,
+               " is newer than this program's ", known, "; use a newer duet"));
   }
   [[noreturn]] void fail(const char* key, const nlohmann::json& found,
                          const std::string& expected) const {

@@ -44,19 +44,17 @@ Manifest read_manifest(const std::string& directory) {
   if (fields.text("format") != "duet-manifest") {
     fields.fail("format", fields.at("format"), "\"duet-manifest\"");
   }
-  const std::int64_t version = fields.integer("format_version", 1);
-  check(version <= kFormatVersion, ErrorKind::file, path, ": format version ", version,
-        " is newer than this program's ", kFormatVersion, "; use a newer duet");
+  fields.check_version(kFormatVersion);
   const std::string hash = own_hash(tree);
   check(fields.text("xxh3") == hash, ErrorKind::file, path, ": its own hash is wrong: expected ",
         printable(fields.text("xxh3")), ", found ", hash, "; the file was changed");
   Manifest manifest;
-  manifest.run_id = fields.text("run_id");
+  manifest.run_id = fields.word("run_id");
   manifest.step = fields.integer("step", 0, kMostSteps);
   const JsonFields files = fields.object("files");
   for (const auto& [name, value] : fields.at("files").items()) {
-    check(!name.empty() && name.find('/') == std::string::npos && name[0] != '.', ErrorKind::file,
-          path, ": \"", printable(name), "\" is not the name of a file in the checkpoint");
+    check(is_file_name(name) && name[0] != '.', ErrorKind::file, path, ": \"", printable(name),
+          "\" is not the name of a file in the checkpoint");
     const JsonFields file = files.object(name.c_str());
     manifest.files[name] = {file.bytes("bytes"), file.text("xxh3")};
   }

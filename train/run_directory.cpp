@@ -2,14 +2,17 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <ctime>
 #include <random>
+#include <string_view>
 #include <utility>
 
 #include "runtime/hash.h"
 #include "train/checkpoint.h"
+#include "train/command_line.h"
 
 namespace duet {
 namespace {
@@ -28,16 +31,42 @@ std::string utc_now() {
   return text.data();
 }
 
+constexpr const char* kLock = "run.lock";
+constexpr std::string_view kLockBegins = "pid ";  // as FileSystem::try_lock() wants it
+constexpr std::int64_t kLongestLock = 1 << 16;
+constexpr std::array kReplaced{"config.toml", "env.json", "tokenizer.json"};
+
+// "config.toml.tmp-0123456789abcdef", or "config.toml.tmp" of an older version.
+bool is_leftover(std::string_view name) {
+  constexpr std::string_view kOldMark = ".tmp";
+  const std::size_t mark = name.rfind(kOldMark);
+  if (mark == std::string_view::npos) return false;
+  const std::string_view file = name.substr(0, mark), end = name.substr(mark);
+  if (end == kOldMark) {
+    return file == "metrics.jsonl" ||
+           std::find(kReplaced.begin(), kReplaced.end(), file) != kReplaced.end();
+  }
+  const std::string_view digits = end.substr(std::min(kTemporaryMark.size(), end.size()));
+  return !file.empty() && end.starts_with(kTemporaryMark) && digits.size() == 16 &&
+         digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(const std::string& out_dir) : out_dir_(out_dir) {
   try {
     make(out_dir);
-    remember(path("run.lock"));
+    const std::string file = path(kLock);
+    std::optional<std::string> before;
+    if (file_system().type(file) == FileType::regular) {
+      before = file_system().read_file(file, kLongestLock);
+    } else if (file_system().type(file) == FileType::missing) {
+      before_.emplace_back(file, std::nullopt);
+    }
     LockAttempt attempt = file_system().try_lock(
-        path("run.lock"),
-        concat("pid ", getpid(), " on ", host_name(), " since ", utc_now(), "\n"));
+        file, concat(kLockBegins, getpid(), " on ", host_name(), " since ", utc_now(), "\n"));
     if (!attempt.lock) before_.clear();  // the file is another run's
+    if (attempt.lock && before) before_.emplace_back(file, std::move(before));
     std::string holder = attempt.holder;
     while (!holder.empty() && holder.back() == '\n') holder.pop_back();
     check(attempt.lock.has_value(), ErrorKind::usage, out_dir, ": another run is using it (",
@@ -59,7 +88,25 @@ void RunDirectory::make(const std::string& directory) {
   }
 }
 
-void RunDirectory::make_directory(const std::string& name) { make(path(name)); }
+void RunDirectory::make_directory(const std::string& name) {
+  make(path(name));
+  check(file_system().type(path(name)) == FileType::directory, ErrorKind::io,
+        printable(path(name), 400),
+        ": not a directory of the run: got a symbolic link, expected a directory; move the link "
+        "away");
+}
+
+void RunDirectory::remove_leftovers() {
+  const FileSystem files = file_system().directory(out_dir_, Links::follow);
+  for (const std::string& name : files.list_directory(".")) {
+    if (!is_leftover(name) || files.type(name) != FileType::regular) continue;
+    try {
+      files.remove_file(name);
+    } catch (const Error&) {
+      // It is in nobody's way; the next run tries again.
+    }
+  }
+}
 
 void RunDirectory::remember(const std::string& file) {
   std::optional<std::string> content;
@@ -105,6 +152,21 @@ void RunDirectory::write(const std::string& name, const std::string& content) {
   }
   if (!kept_) remember(file);
   files.replace_file(file, content);
+}
+
+void refuse_foreign_files(const std::string& out_dir) {
+  const std::string lock = concat(out_dir, "/", kLock);
+  const bool was_run = file_system().type(lock) == FileType::regular &&
+                       file_system().open(lock).head().starts_with(kLockBegins);
+  if (was_run || has_run(out_dir)) return;
+  for (const char* name : kReplaced) {
+    const std::string path = concat(out_dir, "/", name);
+    check(file_system().type(path) == FileType::missing, ErrorKind::usage, "out_dir: got ",
+          in_quotes(out_dir), ", where ", printable(path, 400),
+          " is a file that no run wrote: a run would replace it; choose another directory, such as "
+          "--out_dir ",
+          shell_word(out_dir + "/run"), ", or move the file away");
+  }
 }
 
 bool has_run(const std::string& out_dir) {

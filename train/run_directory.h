@@ -25,7 +25,10 @@ class RunDirectory {
   std::string path(const std::string& name) const { return out_dir_ + "/" + name; }
   // Whole or not at all; left alone if it already has this content.
   void write(const std::string& name, const std::string& content);
-  void make_directory(const std::string& name);  // fine if it exists
+  // Fine if it exists; a link to one is refused.
+  void make_directory(const std::string& name);
+  // Removes what a killed process left here of files that it was about to replace.
+  void remove_leftovers();
 
  private:
   void make(const std::string& directory);
@@ -40,6 +43,9 @@ class RunDirectory {
   FileLock lock_;
 };
 
+// Throws Error(usage) where out_dir has a file that a run would replace and that no run wrote: it
+// is the user's.
+void refuse_foreign_files(const std::string& out_dir);
 // True when out_dir holds a run: checkpoints, or a log of steps.
 bool has_run(const std::string& out_dir);
 // Twelve hexadecimal digits, different for every call on any machine.

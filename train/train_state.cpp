@@ -80,6 +80,12 @@ ModelConfig parse_model(const JsonFields& fields) {
   return config;
 }
 
+std::map<std::string, std::string> parse_settings(const JsonFields& fields) {
+  std::map<std::string, std::string> settings;
+  for (const auto& [key, value] : fields.items()) settings[key] = fields.text(key.c_str());
+  return settings;
+}
+
 Json to_tree(const FileIdentity& file) {
   return {{"path", file.path}, {"bytes", file.bytes}, {"xxh3", file.hash}};
 }
@@ -91,7 +97,7 @@ FileIdentity parse_identity(const JsonFields& fields) {
 }  // namespace
 
 std::string to_json(const TrainState& s) {
-  const Json tree = {
+  Json tree = {
       {"format", "duet-state"},
       {"format_version", kFormatVersion},
       {"run_id", s.run_id},
@@ -117,6 +123,7 @@ std::string to_json(const TrainState& s) {
       {"tokenizer", {{"name", s.tokenizer}, {"xxh3", s.tokenizer_hash}}},
       {"data", to_tree(s.data)},
       {"val_data", to_tree(s.val_data)}};
+  if (!s.settings.empty()) tree["settings"] = s.settings;
   // A path may hold bytes that are no UTF-8; they are replaced rather than refused.
   return tree.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -127,11 +134,10 @@ TrainState parse_state(const std::string& json, const std::string& path) {
   if (fields.text("format") != "duet-state") {
     fields.fail("format", fields.at("format"), "\"duet-state\"");
   }
-  const std::int64_t version = fields.integer("format_version", 1);
-  check(version <= kFormatVersion, ErrorKind::file, path, ": format version ", version,
-        " is newer than this program's ", kFormatVersion, "; use a newer duet");
+  fields.check_version(kFormatVersion);
   TrainState s;
-  s.run_id = fields.text("run_id");
+  s.run_id = fields.word("run_id");
+  if (fields.has("settings")) s.settings = parse_settings(fields.object("settings"));
   s.step = fields.integer("step", 0, kMostSteps);
   s.tokens = fields.integer("tokens", 0);
   s.skipped_steps = fields.integer("skipped_steps", 0, s.step);

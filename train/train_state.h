@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct TrainState {
   std::string device = "cpu";  // cpu or cuda
   std::uint64_t seed = 0;
   std::string run_id;
+  // What config.toml says, key by key, without out_dir; empty in older checkpoints.
+  std::map<std::string, std::string> settings;
   AdamWOptions adamw;
   ModelConfig model;
   std::string dtype;

@@ -113,6 +113,8 @@ bool Run::is_complete(TrainResult& result) {
   reporter_.on_notice(concat("already complete: ", newest.directory(), " is step ",
                              newest.state().step, " of ", config_.max_iters,
                              "; raise max_iters to go on"));
+  CheckpointWriter(config_.out_dir + "/checkpoints", newest.state().run_id, config_.keep, reporter_)
+      .tidy_up();
   result.already_complete = true;
   result.step = newest.state().step;
   result.best_loss = newest.state().best_loss;
@@ -125,6 +127,7 @@ bool Run::is_complete(TrainResult& result) {
 void Run::refuse_existing() const {
   check(config_.resume || !has_run(config_.out_dir), ErrorKind::usage, config_.out_dir,
         ": it already holds a run; add --resume to go on with it, or choose another out_dir");
+  refuse_foreign_files(config_.out_dir);
 }
 
 // Everything that can be refused without writing.
@@ -153,6 +156,7 @@ void Run::build() {
     order_.emplace(data_.train->size(), config_.model.block_size, config_.seed);
   }
   state_.run_id = checkpoint ? checkpoint->state().run_id : make_run_id();
+  state_.settings = context_.settings;
   state_.model = config_.model;
   state_.seed = config_.seed;
   state_.adamw = adamw_options(config_);
@@ -182,7 +186,8 @@ void Run::build() {
   const std::string bad = first_non_finite(optimizer_->tensors());
   check(bad.empty(), ErrorKind::file, checkpoint ? checkpoint->directory() : config_.init_from,
         ": ", bad, " holds NaN or infinity; training cannot start from it");
-  writer_->remove_leftovers();  // only now: a run that is refused changes nothing
+  directory_->remove_leftovers();  // only now: a run that is refused changes nothing
+  writer_->remove_leftovers();
   writer_->check_space(*optimizer_, saves_to_come());  // rather now than after hours
 }
 
@@ -466,6 +471,7 @@ void Run::whole_run() {
   } catch (const std::bad_alloc&) {
     out_of_memory(Error(ErrorKind::memory, "out of memory: a small request was refused"));
   }
+  writer_->remove_leftovers();  // what pruning could not
   result_.step = state_.step;
   result_.signal = at_end() && !eval_due() ? 0 : stop_requested();
   result_.best_loss = state_.best_loss;

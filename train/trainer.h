@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +63,8 @@ struct TrainContext {
   Reporter* reporter = nullptr;  // null: silent
   // Files for out_dir, (name, content): config.toml, env.json. Written once the run is locked.
   std::vector<std::pair<std::string, std::string>> run_files;
+  // The settings for the record in every checkpoint; train/run_record.h.
+  std::map<std::string, std::string> settings;
   StepHooks hooks;
   double diagnostics_share = 0.02;  // of the time between evaluations
 };

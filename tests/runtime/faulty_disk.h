@@ -92,11 +92,11 @@ class FaultyDisk final : public SystemCalls {
     const int result = disk_.close(fd);
     return fails ? -1 : result;
   }
-  int rename(const char* from, const char* to) override {
-    return due("rename", kChanges) ? -1 : disk_.rename(from, to);
+  int rename(int directory, const char* from, const char* to) override {
+    return due("rename", kChanges) ? -1 : disk_.rename(directory, from, to);
   }
-  int mkdir(const char* path, mode_t permissions) override {
-    return due("mkdir", kGrows) ? -1 : disk_.mkdir(path, permissions);
+  int mkdir(int directory, const char* path, mode_t permissions) override {
+    return due("mkdir", kGrows) ? -1 : disk_.mkdir(directory, path, permissions);
   }
   int unlinkat(int directory, const char* path, int flags) override {
     return due("unlink", kChanges) ? -1 : disk_.unlinkat(directory, path, flags);

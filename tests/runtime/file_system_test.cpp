@@ -6,8 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <functional>
 
+#include "runtime/file_error.h"
 #include "runtime/hash.h"
 #include "tests/runtime/errors.h"
 #include "tests/runtime/temp_directory.h"
@@ -171,8 +174,8 @@ class FaultyCalls final : public SystemCalls {
     const int result = SystemCalls::close(fd);
     return due() ? fail(error) : result;
   }
-  int rename(const char* from, const char* to) override {
-    return due() ? fail(error) : SystemCalls::rename(from, to);
+  int rename(int directory, const char* from, const char* to) override {
+    return due() ? fail(error) : SystemCalls::rename(directory, from, to);
   }
 
   bool short_writes = false;
@@ -217,6 +220,155 @@ TEST(FileSystem, ReplaceFileSurvivesEveryFault) {
       EXPECT_EQ(file_system().list_directory(temp.path()).size(), 1U);
     }
   }
+}
+
+// A file of ours is never reached through a link, and a pipe is never waited for.
+TEST(FileSystem, OwnFilesAreNoLinksAndNoPipes) {
+  const TempDirectory temp;
+  const FileSystem& fs = file_system();
+  write_bytes(temp.file("victim"), "precious");
+  ASSERT_EQ(::symlink("victim", temp.file("link").c_str()), 0);
+  ASSERT_EQ(::symlink("new", temp.file("dangling").c_str()), 0);
+  ASSERT_EQ(::mkfifo(temp.file("fifo").c_str(), 0600), 0);
+  for (const char* name : {"link", "dangling", "fifo"}) {
+    SCOPED_TRACE(name);
+    const std::string path = temp.file(name);
+    for (const auto& call : std::vector<std::function<void()>>{
+             [&] { fs.create(path, WriteMode::append).write("x"); },
+             [&] { fs.truncate_file(path, 0); },
+             [&] { fs.try_lock(path, "pid 1\n"); },
+             [&] { fs.directory(temp.path()).create(name, WriteMode::append); },
+             [&] { fs.directory(temp.path()).read_file(name, 100); },
+         }) {
+      expect_in("not a regular file: got a ", error_of(ErrorKind::file, call));
+    }
+    EXPECT_THROW(fs.create(path), Error);
+    EXPECT_THROW(fs.overwrite(path, {{"pre"}}, Links::refuse), Error);
+    EXPECT_EQ(read_bytes(temp.file("victim")), "precious");
+    EXPECT_FALSE(fs.exists(temp.file("new")));
+  }
+}
+
+// Somebody else's links at the names that an older version wrote to on the way.
+TEST(FileSystem, ReplaceFileIsNotLedAway) {
+  const TempDirectory temp;
+  write_bytes(temp.file("victim"), "precious");
+  ASSERT_EQ(::symlink("victim", temp.file("a.tmp").c_str()), 0);
+  ASSERT_EQ(::symlink("victim", temp.file("a").c_str()), 0);
+  file_system().replace_file(temp.file("a"), "new");
+  EXPECT_EQ(read_bytes(temp.file("victim")), "precious");
+  EXPECT_EQ(file_system().type(temp.file("a")), FileType::regular);
+  EXPECT_EQ(read_bytes(temp.file("a")), "new");
+  EXPECT_NE(random_digits(), random_digits());
+}
+
+TEST(FileSystem, ADirectoryOfOursHoldsNamesOnly) {
+  const TempDirectory temp;
+  file_system().make_directories(temp.file("run/inner"));
+  write_bytes(temp.file("victim"), "precious");
+  ASSERT_EQ(::symlink("..", temp.file("run/up").c_str()), 0);
+  const FileSystem run = file_system().directory(temp.file("run"));
+  for (const char* name : {"../victim", "up/victim", "/victim", "inner/x", ".."}) {
+    SCOPED_TRACE(name);
+    expect_in("not a name in this directory",
+              error_of(ErrorKind::file, [&] { run.create(name, WriteMode::append); }));
+    error_of(ErrorKind::file, [&] { run.open(name); });
+    error_of(ErrorKind::file, [&] { run.remove_tree(name); });
+  }
+  expect_in("got a symbolic link", error_of(ErrorKind::io, [&] { run.directory("up"); }));
+  expect_in("got a symbolic link",
+            error_of(ErrorKind::io, [&] { file_system().directory(temp.file("run/up")); }));
+  EXPECT_EQ(read_bytes(temp.file("victim")), "precious");
+
+  // It stays the same one when its name leads elsewhere.
+  write_file(run, "a", "1");
+  file_system().rename(temp.file("run"), temp.file("moved"));
+  run.rename("a", "b");
+  run.replace_file("b", "2");
+  run.sync_directory(".");
+  EXPECT_EQ(read_bytes(temp.file("moved/b")), "2");
+  EXPECT_EQ(run.list_directory("."), (std::vector<std::string>{"b", "inner", "up"}));
+}
+
+TEST(FileSystem, OverwriteKeepsWhatIsNotOurs) {
+  const TempDirectory temp;
+  const FileSystem& fs = file_system();
+  write_bytes(temp.file("notes"), "my notes");
+  ASSERT_EQ(::symlink("notes", temp.file("link").c_str()), 0);
+  for (const char* name : {"notes", "link"}) {
+    expect_in("the file holds something else: got \"my notes\"", error_of(ErrorKind::usage, [&] {
+                fs.overwrite(temp.file(name), {{"{\"ours\":", "ours too"}}, Links::follow);
+              }));
+  }
+  expect_in("the file holds something else",
+            error_of(ErrorKind::usage, [&] { fs.try_lock(temp.file("notes"), "pid 2\n"); }));
+  EXPECT_EQ(read_bytes(temp.file("notes")), "my notes");
+  for (const char* old : {"", "ours", "ours too, and long"}) {  // torn ones too
+    write_bytes(temp.file("old"), old);
+    FileWriter out = fs.overwrite(temp.file("old"), {{"ours too"}}, Links::follow);
+    out.write("new");
+    out.close();
+    EXPECT_EQ(read_bytes(temp.file("old")), "new");
+  }
+}
+
+TEST(FileSystem, TheKindOfAnErrorFollowsErrno) {
+  class Refusing final : public SystemCalls {
+   public:
+    int openat(int, const char*, int, mode_t) override {
+      errno = error;
+      return -1;
+    }
+    int error = 0;
+  } calls;
+  const FileSystem fs(calls);
+  const TempDirectory temp;
+  write_bytes(temp.file("a"), "1");
+  const struct {
+    int error;
+    ErrorKind reading, writing;
+    bool unreadable;
+  } rows[] = {{ENOENT, ErrorKind::file, ErrorKind::io, false},
+              {EACCES, ErrorKind::file, ErrorKind::io, true},
+              {EIO, ErrorKind::io, ErrorKind::io, true},
+              {EMFILE, ErrorKind::io, ErrorKind::io, true},
+              {ENOMEM, ErrorKind::memory, ErrorKind::memory, true}};
+  for (const auto& row : rows) {
+    calls.error = row.error;
+    SCOPED_TRACE(row.error);
+    error_of(row.writing, [&] { fs.create(temp.file("b")); });
+    try {
+      fs.open(temp.file("a"));
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(static_cast<int>(e.kind()), static_cast<int>(row.reading));
+      EXPECT_EQ(is_unreadable(e), row.unreadable);
+    }
+  }
+}
+
+// Where each directory was synced, and one sync that fails.
+TEST(FileSystem, AMadeDirectoryIsOnTheDisk) {
+  class Syncs final : public SystemCalls {
+   public:
+    int fsync(int fd) override {
+      char path[4096];
+      const ssize_t n = ::readlink(concat("/proc/self/fd/", fd).c_str(), path, sizeof path);
+      synced.emplace_back(path, static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+      errno = EIO;
+      return static_cast<int>(synced.size()) == fail_at ? -1 : 0;
+    }
+    std::vector<std::string> synced;
+    int fail_at = 0;
+  };
+  const TempDirectory temp;
+  Syncs sound;
+  FileSystem(sound).make_directories(temp.file("a/b"));
+  EXPECT_EQ(sound.synced, (std::vector<std::string>{temp.path(), temp.file("a")}));
+  Syncs failing;
+  failing.fail_at = 2;
+  error_of(ErrorKind::io, [&] { FileSystem(failing).make_directories(temp.file("c/d")); });
+  EXPECT_EQ(file_system().list_directory(temp.path()), std::vector<std::string>{"a"});
 }
 
 TEST(Magic, NamesForeignFormats) {

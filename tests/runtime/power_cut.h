@@ -272,9 +272,9 @@ class RecordingDisk final : public SystemCalls {
     }
     return result;
   }
-  int rename(const char* from, const char* to) override {
-    const auto old_place = resolve(AT_FDCWD, from), new_place = resolve(AT_FDCWD, to);
-    const int result = SystemCalls::rename(from, to);
+  int rename(int directory, const char* from, const char* to) override {
+    const auto old_place = resolve(directory, from), new_place = resolve(directory, to);
+    const int result = SystemCalls::rename(directory, from, to);
     if (result == 0 && old_place && new_place) {
       record({.kind = DiskEvent::Kind::move,
               .node = now_.find(*old_place),
@@ -285,9 +285,9 @@ class RecordingDisk final : public SystemCalls {
     }
     return result;
   }
-  int mkdir(const char* path, mode_t permissions) override {
-    const auto place = resolve(AT_FDCWD, path);
-    const int result = SystemCalls::mkdir(path, permissions);
+  int mkdir(int directory, const char* path, mode_t permissions) override {
+    const auto place = resolve(directory, path);
+    const int result = SystemCalls::mkdir(directory, path, permissions);
     if (result == 0 && place) enter(*place, true);
     return result;
   }

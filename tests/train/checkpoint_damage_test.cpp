@@ -1,7 +1,9 @@
 // Damaged, foreign and inconsistent checkpoints: each is refused by name and reason, and a run
 // directory falls back to the one before.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -131,8 +133,28 @@ const std::vector<Row>& rows() {
       {"unknown_family",
        [](auto& d) { change_state(d, [](Json& s) { s["model"]["family"] = "rnn"; }); },
        "expected llama | gpt2, found \"rnn\""},
-      {"newer_state", [](auto& d) { change_state(d, [](Json& s) { s["format_version"] = 2; }); },
-       "format version 2 is newer than this program's 1"},
+      {"state_of_a_run_named_as_a_path",
+       [](auto& d) { change_state(d, [](Json& s) { s["run_id"] = "x/docs"; }); },
+       "key run_id: expected 1 to 64 letters, digits, - and _, found \"x/docs\""},
+      {"manifest_of_a_run_named_as_a_path",
+       [](auto& d) {
+         Manifest manifest = read_manifest(d);
+         manifest.run_id = "../..";
+         replace_file(d + "/manifest.json", to_json(manifest));
+       },
+       "key run_id: expected 1 to 64 letters, digits, - and _, found \"../..\""},
+      {"manifest_of_a_file_named_as_a_path",
+       [](auto& d) {
+         Manifest manifest = read_manifest(d);
+         manifest.files["../state.json"] = manifest.files["state.json"];
+         replace_file(d + "/manifest.json", to_json(manifest));
+       },
+       "\"../state.json\" is not the name of a file in the checkpoint"},
+      {"settings_are_no_texts",
+       [](auto& d) { change_state(d, [](Json& s) {
+                       s["settings"] = {{"batch_size", 2}};
+                     }); },
+       "key settings.batch_size: expected a string"},
       {"state_is_a_list",
        [](auto& d) {
          replace_file(d + "/state.json", "[]");
@@ -145,9 +167,6 @@ const std::vector<Row>& rows() {
          seal(d);
        },
        "not JSON"},
-      {"newer_manifest",
-       [](auto& d) { change_json(d + "/manifest.json", [](Json& m) { m["format_version"] = 7; }); },
-       "format version 7 is newer than this program's 1"},
       {"manifest_changed",
        [](auto& d) { change_json(d + "/manifest.json", [](Json& m) { m["step"] = 4; }); },
        "its own hash is wrong"},
@@ -222,6 +241,72 @@ TEST(CheckpointDamage, EachIsRefusedAndTheOneBeforeIsTaken) {
       Recorder reporter;
       expect_in(row.reason, error_of(ErrorKind::file,
                                      [&] { CheckpointReader::open(run.newest, reporter, true); }));
+    }
+  }
+}
+
+// No older checkpoint is taken for one that this program, this user or this disk cannot read now.
+void expect_stop(const TwoSteps& run, ErrorKind kind, const std::string& reason) {
+  const auto before = snapshot(run.dir.path());
+  Recorder reporter;
+  const std::string text =
+      error_of(kind, [&] { CheckpointReader::open(run.dir.file("run"), reporter, true); });
+  expect_in("checkpoint step_00000002: ", text);
+  expect_in(reason, text);
+  expect_in("; no older one is taken in its place", text);
+  EXPECT_EQ(reporter.notices, "");
+  EXPECT_TRUE(same_files(snapshot(run.dir.path()), before));
+}
+
+TEST(CheckpointDamage, ANewerFormatIsNoDamage) {
+  const auto newer = [](Json& tree) { tree["format_version"] = 7; };
+  const char* reason =
+      "cannot be read by this version of duet: format version 7 is newer than this program's 1; "
+      "use a newer duet";
+  const TwoSteps state, manifest;
+  change_state(state.newest, newer);
+  expect_stop(state, ErrorKind::file, reason);
+  change_json(manifest.newest + "/manifest.json", newer);
+  expect_stop(manifest, ErrorKind::file, reason);
+}
+
+// Fails at the n-th call of its kind.
+class FailingReads final : public SystemCalls {
+ public:
+  FailingReads(int open_error, int read_error, int at)
+      : open_error_(open_error), read_error_(read_error), at_(at) {}
+  int openat(int directory, const char* path, int flags, mode_t mode) override {
+    const bool fails = open_error_ != 0 && (flags & O_DIRECTORY) == 0 && --at_ == 0;
+    errno = open_error_;
+    return fails ? -1 : SystemCalls::openat(directory, path, flags, mode);
+  }
+  ssize_t pread(int fd, void* data, std::size_t bytes, off_t offset) override {
+    const bool fails = read_error_ != 0 && --at_ == 0;
+    errno = read_error_;
+    return fails ? -1 : SystemCalls::pread(fd, data, bytes, offset);
+  }
+
+ private:
+  int open_error_, read_error_, at_;
+};
+
+TEST(CheckpointDamage, AFailingDiskIsNoDamage) {
+  const struct {
+    int open_error, read_error;
+    ErrorKind kind;
+  } rows[] = {{0, EIO, ErrorKind::io},
+              {EIO, 0, ErrorKind::io},
+              {EMFILE, 0, ErrorKind::io},
+              {EACCES, 0, ErrorKind::file}};
+  for (const auto& row : rows) {
+    const int error = row.open_error + row.read_error;
+    for (const int at : {1, 2, 3, 4}) {  // manifests first, the newest's state, its weights
+      SCOPED_TRACE(concat("errno ", error, " at call ", at));
+      const TwoSteps run;
+      FailingReads calls(row.open_error, row.read_error, at == 1 ? 2 : at + 1);
+      FileSystem files(calls);
+      const FileSystemOverride use(files);
+      expect_stop(run, row.kind, concat("(errno ", error, ")"));
     }
   }
 }

@@ -31,13 +31,13 @@ class DeadlyCalls final : public SystemCalls {
     count();
     return SystemCalls::fsync(fd);
   }
-  int rename(const char* from, const char* to) override {
+  int rename(int directory, const char* from, const char* to) override {
     count();
-    return SystemCalls::rename(from, to);
+    return SystemCalls::rename(directory, from, to);
   }
-  int mkdir(const char* path, mode_t mode) override {
+  int mkdir(int directory, const char* path, mode_t mode) override {
     count();
-    return SystemCalls::mkdir(path, mode);
+    return SystemCalls::mkdir(directory, path, mode);
   }
   int unlinkat(int directory, const char* path, int flags) override {
     count();

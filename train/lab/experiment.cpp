@@ -7,6 +7,7 @@
 #include "runtime/file_system.h"
 #include "runtime/hash.h"
 #include "train/run_directory.h"
+#include "train/run_record.h"
 #include "train/text.h"
 #include "train/trainer.h"
 
@@ -163,6 +164,15 @@ void check_existing(const Experiment& experiment) {
   if (!file_system().exists(concat(now.directory, "/", kExperimentFile))) {
     check(!has_run(now.directory), ErrorKind::usage, now.directory,
           ": it holds a single run, not an experiment; choose another out_dir");
+    std::vector<std::string> replaced = {now.directory + "/report.md",
+                                         now.directory + "/report.html"};
+    for (const ExperimentRun& run : experiment.runs) replaced.push_back(run.config_path);
+    for (const std::string& path : replaced) {
+      check(file_system().type(path) == FileType::missing, ErrorKind::usage, "out_dir: got ",
+            in_quotes(now.directory), ", where ", printable(path, 400),
+            " is a file that no experiment wrote: it would be replaced; choose another directory, "
+            "or move the file away");
+    }
     return;
   }
   for (const FileIdentity& before : read_record(now.directory).files) {
@@ -175,9 +185,11 @@ void check_existing(const Experiment& experiment) {
     }
   }
   for (const ExperimentRun& run : experiment.runs) {
-    const std::string path = run.directory + "/config.toml";
-    if (!has_run(run.directory) || !file_system().exists(path)) continue;
-    const RunConfig before = resolve(read_config_file(path));
+    check(file_system().type(run.directory) != FileType::symlink, ErrorKind::usage,
+          printable(run.directory, 4096),
+          ": not a directory of the experiment: got a symbolic link; move it away");
+    if (!has_run(run.directory)) continue;
+    const RunConfig before = resolve(read_run_settings(run.directory).settings);
     std::string lines;
     for (const std::string& line : changed_keys(before, run.resolved)) lines += "\n  " + line;
     check(lines.empty(), ErrorKind::usage, printable(run.directory, 4096),

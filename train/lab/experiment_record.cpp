@@ -67,7 +67,7 @@ ExperimentRecord read_record(const std::string& directory) {
   if (fields.text("format") != "duet-experiment") {
     fields.fail("format", fields.at("format"), "\"duet-experiment\"");
   }
-  fields.integer("format_version", 1, kFormatVersion);
+  fields.check_version(kFormatVersion);
   ExperimentRecord out;
   out.directory = directory;
   out.command_line = texts(fields, "command_line");
@@ -82,7 +82,7 @@ ExperimentRecord read_record(const std::string& directory) {
   for (const nlohmann::json& item : list_at(fields, "arms")) {
     const JsonFields arm(item, printable(path, 4096), "arms.");
     const std::string name = arm.text("name");
-    if (name.find('/') != std::string::npos) arm.fail("name", item["name"], "a file name");
+    if (!is_file_name(name) || name[0] == '.') arm.fail("name", item["name"], "a file name");
     out.arms.push_back({name, arm.text("changes"), arm.integer("parameters", 0),
                         arm.integer("max_iters", 0, kMostSteps)});
   }
