@@ -87,20 +87,23 @@ memory::desc describe(const ConstView& x) {
   return {sizes, memory::data_type::f32, strides};
 }
 
-// oneDNN's code generator writes through a null pointer when it gets no memory, so the address
-// space that it may take is asked for first. The "brg" kernels of one product are up to 32, of 256
-// KiB each, and their copy routines; "gemm:jit" makes a few when it first runs.
+// oneDNN writes through a null pointer where it gets no memory, for a product's description as for
+// its code, so the address space that it may take is asked for first.
+constexpr std::size_t kDescriptionRoom = std::size_t{512} << 10;
+
+// The "brg" kernels of one product are up to 32, of 256 KiB each, and their copy routines;
+// "gemm:jit" makes a few when it first runs.
 std::size_t code_room(const std::string& implementation) {
   return std::size_t{implementation.starts_with("gemm") ? 4U : 12U} << 20;
 }
 
-void check_code_room(std::size_t bytes) {
+void check_room(std::size_t bytes, const char* what) {
   void* const room =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) {
     const MemoryLimit limit = tightest_memory_limit();
     throw Error(ErrorKind::memory,
-                concat("gemm: no memory for the code that oneDNN generates: got ", limit.free >> 10,
+                concat("gemm: no memory for ", what, ": got ", limit.free >> 10,
                        " KiB free of the ", limit.name, ", expected ", bytes >> 10,
                        " KiB; raise the limit, or make the batch or the model smaller"));
   }
@@ -125,6 +128,7 @@ constexpr std::size_t kMaxPrimitives = 1024;
 
 GemmPrimitive::GemmPrimitive(const ConstView& a, const ConstView& b, const View& c,
                              const GemmOptions& options) {
+  check_room(kDescriptionRoom, "oneDNN's description of a product");
   const dnnl::engine& cpu = engine();
   const memory::desc da = describe(a);
   const memory::desc db = describe(b);
@@ -155,7 +159,7 @@ GemmPrimitive::GemmPrimitive(const ConstView& a, const ConstView& b, const View&
 }
 
 void GemmPrimitive::generate() {
-  check_code_room(code_room(implementation_));
+  check_room(code_room(implementation_), "the code that oneDNN generates");
   matmul_.emplace(descriptor_);
 }
 

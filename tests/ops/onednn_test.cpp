@@ -42,6 +42,33 @@ TEST(Onednn, CodeWithoutRoomIsAnError) {
               "no memory for the code that oneDNN generates");
 }
 
+// So does the description of a product, which a plan asks for.
+TEST(Onednn, ADescriptionWithoutRoomIsAnError) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Tensor a = Tensor::full({37, 53}, 1.0, DType::f32);
+  matmul(a, a.transpose_view(0, 1));
+  const auto in_child = [&] {
+    std::ifstream statm("/proc/self/statm");
+    std::uint64_t pages = 0;
+    statm >> pages;
+    const rlim_t now = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    const rlimit limit{now + (128 << 10), now + (128 << 10)};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      for (std::int64_t n = 1; n < 2000; ++n) {  // until malloc has nothing left
+        const Tensor b = Tensor::empty({53, n}, DType::f32, kMeta);
+        Tensor c = Tensor::empty({37, n}, DType::f32, kMeta);
+        gemm_scratch_bytes(a.view(), b.view(), c.mutable_view());
+      }
+    } catch (const Error& error) {
+      std::fputs(error.what(), stderr);
+      _exit(error.kind() == ErrorKind::memory ? 7 : 8);
+    }
+    _exit(9);
+  };
+  EXPECT_EXIT(in_child(), testing::ExitedWithCode(7), "no memory for oneDNN's description");
+}
+
 TEST(Onednn, TooLittleScratchIsAnError) {
   const Tensor a = Tensor::full({8, 8}, 1.0, DType::f32);
   Tensor c = Tensor::empty({8, 8}, DType::f32);
