@@ -9,6 +9,7 @@
 #include "runtime/file_system.h"
 #include "tests/runtime/errors.h"
 #include "tests/runtime/faulty_disk.h"
+#include "tests/runtime/power_cut.h"
 #include "tests/runtime/same_text.h"
 #include "tests/train/train_support.h"
 #include "train/lab/run_log.h"
@@ -147,7 +148,7 @@ TEST_F(MetricsLogTest, LinesWaitForRoom) {
 
 // A line is on the disk before its checkpoint is final.
 TEST_F(MetricsLogTest, ASaveBringsTheLinesToTheDisk) {
-  FaultyDisk disk;
+  RecordingDisk disk(dir_.path());
   FileSystem files(disk);
   const FileSystemOverride use(files);
   Reporter silent;
@@ -155,8 +156,11 @@ TEST_F(MetricsLogTest, ASaveBringsTheLinesToTheDisk) {
   metrics.on_start({});
   for (std::int64_t i = 1; i <= 10; ++i) step(metrics, i);
   metrics.on_save();
-  disk.lose_power();
   EXPECT_EQ(outline(path()), steps_to(10));
+  const Files saved{{"metrics.jsonl", read_bytes(path())}};
+  DiskModel model = disk.begin();
+  for (const DiskEvent& event : disk.events()) model.apply(event);
+  model.each_state([&](const Files& left, bool) { EXPECT_EQ(left, saved); });
 }
 
 TEST_F(MetricsLogTest, ACheckpointIsFinalAfterItsLine) {
@@ -212,19 +216,20 @@ TEST_F(MetricsLogTest, ATakenBackLineIsNeverMissing) {
     write_bytes(path(), "");
     write_log(5);
     FaultyDisk disk;
-    disk.mode = FaultyDisk::Mode::crash;
+    disk.mode = FaultyDisk::Mode::kill;
     disk.at = n;
     FileSystem files(disk);
     const FileSystemOverride use(files);
     Reporter silent;
-    {
+    try {
       Metrics metrics(dir_.path(), 1, silent);
       resume(metrics, 5);
       eval(metrics, 5);
+    } catch (const FaultyDisk::Killed&) {  // what is on the disk now stays
     }
     const std::string now = outline(path());
     EXPECT_TRUE(now == "1 2 3 4 5 " || now == "1 2 3 4 5v ") << now;
-    if (!disk.crashed) {
+    if (!disk.killed) {
       EXPECT_EQ(now, "1 2 3 4 5v ");
       calls = n;
     }
