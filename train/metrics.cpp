@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/error.h"
+#include "runtime/file_error.h"
 #include "runtime/file_system.h"
 #include "train/json_fields.h"
 #include "train/lab/run_log.h"
@@ -109,19 +110,23 @@ void Metrics::keep_aside(std::int64_t lines) {
                          " are of steps that no checkpoint holds; the file is kept as ", aside));
 }
 
+void Metrics::append_waiting() {
+  repair();
+  if (file_ == nullptr) {
+    file_ = std::make_unique<FileWriter>(file_system().create(path_, WriteMode::append));
+  }
+  if (torn_) file_system().truncate_file(path_, size_);
+  torn_ = true;
+  file_->write(waiting_);  // one write: a kill tears this line at most
+  torn_ = false;
+  size_ += std::ssize(waiting_);
+  waiting_.clear();
+  warned_ = false;
+}
+
 void Metrics::write_waiting() {
   try {
-    repair();
-    if (file_ == nullptr) {
-      file_ = std::make_unique<FileWriter>(file_system().create(path_, WriteMode::append));
-    }
-    if (torn_) file_system().truncate_file(path_, size_);
-    torn_ = true;
-    file_->write(waiting_);  // one write: a kill tears this line at most
-    torn_ = false;
-    size_ += std::ssize(waiting_);
-    waiting_.clear();
-    warned_ = false;
+    append_waiting();
   } catch (const Error& error) {
     warn(error);
     constexpr std::int64_t kMostWaiting = 64 << 20;
@@ -206,14 +211,18 @@ bool Metrics::holds_evaluation(std::int64_t step) const {
   return read_run_log(out_dir_).evaluation(step) != nullptr;
 }
 
+// On a full disk the checkpoint waits with its lines, and what is pruned for it makes room for
+// both. Any other fault of the log costs no checkpoint.
 void Metrics::on_save() {
   flush();
-  if (!waiting_.empty()) write_waiting();
-  if (file_ == nullptr) return;
   try {
+    if (!waiting_.empty()) append_waiting();
+    if (file_ == nullptr) return;
     file_->sync();
     if (!listed_) file_system().sync_directory(out_dir_);
     listed_ = true;
+  } catch (const NoRoomError&) {
+    throw;
   } catch (const Error& error) {
     warn(error);
   }

@@ -41,7 +41,8 @@ class Metrics final : public Reporter {
   Line& line(std::int64_t step, std::int64_t tokens);
   void repair();
   void keep_aside(std::int64_t lines);
-  void write_waiting();
+  void append_waiting();
+  void write_waiting();  // the same, where a failure is only told
   void replace_last(const std::string& text);
   void warn(const Error& error);
   double elapsed() const;
