@@ -11,8 +11,10 @@
 #                          skipped without them unless DUET_REQUIRE_SIM=1
 #   tools/test.sh asan     the simulator and its planted bugs under AddressSanitizer and UBSan
 #   tools/test.sh tsan     the same under clang's ThreadSanitizer
+#   tools/test.sh readers  the tests of what reads files and checkpoints, without CUDA, under AddressSanitizer
+#                          and UBSan
 #   tools/test.sh nightly  all of sim under both, and what takes long: the plans of larger models, every
-#                          kill, failing call and power cut of tiny runs
+#                          kill, failing call and power cut of tiny runs, five minutes of each fuzz target
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/packages.sh
@@ -28,6 +30,7 @@ if [ "$label" = nightly ]; then
   for part in asan tsan large_plans; do
     DUET_SANITIZED=sim "$0" $part || status=1
   done
+  tools/fuzz.sh || status=1
   exit $status
 fi
 
@@ -39,6 +42,12 @@ select=(-LE 'lint|sim|gpu|isa|nightly')
 case "$label" in
   lint | isa) select=(-L "$label") ;;
   large_plans) select=(-L nightly) ;;
+  readers)
+    build=${DUET_READERS_BUILD_DIR:-build-readers}
+    target=reader_tests
+    select=(-L readers)
+    options=(-DDUET_SANITIZE=address)
+    ;;
   sim | asan | tsan)
     build=${DUET_SIM_BUILD_DIR:-build-$label}
     cuda=SIM
