@@ -175,9 +175,11 @@ void FileSystem::check_begins(const std::string& path,
   const auto there = look_at(base(), path, shown(path), base_ == nullptr);
   if (!there || !S_ISREG(there->st_mode)) return;
   const std::string head = open(path).head();
-  const bool ours = std::any_of(begins.begin(), begins.end(), [&](std::string_view begin) {
-    return head.starts_with(begin) || begin.starts_with(head);  // nothing, or torn
-  });
+  // A power cut may leave zeros in the place of bytes that were not yet on the disk.
+  const bool lost = head.find_first_not_of('\0') == std::string::npos;
+  const bool ours = lost || std::any_of(begins.begin(), begins.end(), [&](std::string_view begin) {
+                      return head.starts_with(begin) || begin.starts_with(head);  // whole, or torn
+                    });
   check(ours, ErrorKind::usage, printable(shown(path), 400),
         ": the file holds something else: got ", in_quotes(head.substr(0, 40)),
         ", expected no file, or an older one of the same kind to replace; choose another path, or "
