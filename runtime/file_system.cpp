@@ -175,11 +175,11 @@ void FileSystem::check_begins(const std::string& path,
   const auto there = look_at(base(), path, shown(path), base_ == nullptr);
   if (!there || !S_ISREG(there->st_mode)) return;
   const std::string head = open(path).head();
-  // A power cut may leave zeros in the place of bytes that were not yet on the disk.
-  const bool lost = head.find_first_not_of('\0') == std::string::npos;
-  const bool ours = lost || std::any_of(begins.begin(), begins.end(), [&](std::string_view begin) {
-                      return head.starts_with(begin) || begin.starts_with(head);  // whole, or torn
-                    });
+  // A power cut leaves less than was written, or zeros.
+  const bool zeros = head.find_first_not_of('\0') == std::string::npos;
+  const bool ours = std::any_of(begins.begin(), begins.end(), [&](std::string_view begin) {
+    return zeros || head.starts_with(begin) || begin.starts_with(head);
+  });
   check(ours, ErrorKind::usage, printable(shown(path), 400),
         ": the file holds something else: got ", in_quotes(head.substr(0, 40)),
         ", expected no file, or an older one of the same kind to replace; choose another path, or "
@@ -192,7 +192,8 @@ FileWriter FileSystem::overwrite(const std::string& path, std::span<const std::s
   const int own = links == Links::refuse ? O_NOFOLLOW : 0;
   FileHandle handle =
       open_handle(path, O_WRONLY | O_CREAT | O_NONBLOCK | own, ErrorKind::io, "open for writing");
-  if (S_ISREG(status_of(handle.fd(), handle.path()).st_mode)) {
+  const struct stat info = status_of(handle.fd(), handle.path());
+  if (S_ISREG(info.st_mode) && info.st_size > 0) {
     if (retry_interrupted([&] { return calls_->ftruncate(handle.fd(), 0); }) != 0) {
       throw_file_error(ErrorKind::io, handle.path(), "write it anew", errno);
     }

@@ -140,7 +140,8 @@ class FileSystem {
   // A file of ours: refuses a link and whatever else is no regular file.
   FileWriter create(const std::string& path, WriteMode mode = WriteMode::create_new) const;
   // A file of a known kind, made if missing and otherwise written anew. Throws Error(usage) for a
-  // regular file that holds bytes other than zero and begins as none of `begins`; a device is taken as it is.
+  // regular file that begins as none of `begins`, unless it is empty or holds nothing but zeros; a
+  // device is taken as it is.
   FileWriter overwrite(const std::string& path, std::span<const std::string_view> begins,
                        Links links) const;
   // The check of overwrite() by itself; fine if there is no file.

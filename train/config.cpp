@@ -164,7 +164,9 @@ void check_run(ResolvedConfig& config) {
   check_path("alloc_trace", run.alloc_trace);
   check(!run.out_dir.empty(), ErrorKind::usage,
         "out_dir: got \"\", expected a path; name the directory of the run");
-  for (const char* name : {"", "/config.toml", "/env.json", "/metrics.jsonl", "/run.lock"}) {
+  check(run.out_dir != run.data && run.out_dir != run.val_data, ErrorKind::usage, "out_dir: got ",
+        in_quotes(run.out_dir), ", the path of the data; choose another directory");
+  for (const char* name : {"/config.toml", "/env.json", "/metrics.jsonl", "/run.lock"}) {
     refuse_input("out_dir", run.out_dir + name, {run.data, run.val_data});
   }
   refuse_input("alloc_trace", run.alloc_trace, input_files(config));

@@ -96,6 +96,12 @@ void RunDirectory::make_directory(const std::string& name) {
         "away");
 }
 
+void RunDirectory::sync() const {
+  const std::string parent = out_dir_ + "/..";
+  if (::access(parent.c_str(), R_OK) == 0) file_system().sync_directory(parent);
+  file_system().sync_directory(out_dir_);
+}
+
 void RunDirectory::remove_leftovers() {
   const FileSystem files = file_system().directory(out_dir_, Links::follow);
   for (const std::string& name : files.list_directory(".")) {
@@ -155,9 +161,8 @@ void RunDirectory::write(const std::string& name, const std::string& content) {
 }
 
 void refuse_foreign_files(const std::string& out_dir) {
-  const std::string lock = concat(out_dir, "/", kLock);
-  const bool was_run = file_system().type(lock) == FileType::regular &&
-                       file_system().open(lock).head().starts_with(kLockBegins);
+  // The lock is a run's first file, and taking it refuses one that is not.
+  const bool was_run = file_system().type(concat(out_dir, "/", kLock)) == FileType::regular;
   if (was_run || has_run(out_dir)) return;
   for (const char* name : kReplaced) {
     const std::string path = concat(out_dir, "/", name);

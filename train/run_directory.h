@@ -27,6 +27,9 @@ class RunDirectory {
   void write(const std::string& name, const std::string& content);
   // Fine if it exists; a link to one is refused.
   void make_directory(const std::string& name);
+  // Brings the names of out_dir and of what is in it to the disk, whoever made them: a process that
+  // was killed may have got no further.
+  void sync() const;
   // Removes what a killed process left here of files that it was about to replace.
   void remove_leftovers();
 

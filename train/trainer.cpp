@@ -462,6 +462,7 @@ void Run::whole_run() {
   build();
   for (const auto& [file, content] : context_.run_files) directory_->write(file, content);
   directory_->write("tokenizer.json", tokenizer_->json());
+  directory_->sync();
   announce();
   try {
     steps();

@@ -24,7 +24,7 @@ TEST_F(BenchCommandTest, WritesFiguresThatFitEachOther) {
 }
 
 TEST_F(BenchCommandTest, WritesIntoALinkAndADeviceInPlace) {
-  write("real.json", "old");
+  write("real.json", "");
   fs::create_symlink("real.json", directory_ / "link.json");
   for (const char* path : {"link.json", "/dev/null"}) {
     const Ended ended = duet({"bench", "train", "--preset", "tiny", "--batch_size", "1", "--steps",

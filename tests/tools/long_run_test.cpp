@@ -73,8 +73,12 @@ TEST_F(LongRunTest, ALostReaderEndsNoExperiment) {
 // What is said after each run cannot be written: the runs go on, and the end says so.
 TEST_F(LongRunTest, AReportThatCannotBeWrittenEndsNoExperiment) {
   write("e.toml", kExperiment);
+  const std::vector<std::string> compare = {"lab", "compare", "e.toml", "--data", "text.txt"};
+  ASSERT_EQ(duet(compare).code, 0);
+  fs::remove_all(directory_ / "lab/runs");
+  fs::remove(directory_ / "lab/report.md");
   fs::create_directories(directory_ / "lab/report.md/in_the_way");
-  const Ended ended = duet({"lab", "compare", "e.toml", "--data", "text.txt"});
+  const Ended ended = duet(compare);
   EXPECT_EQ(ended.code, 1) << ended.err;
   EXPECT_NE(ended.err.find("note: the reports cannot be written now: "), std::string::npos);
   EXPECT_NE(ended.err.find("error: lab/report.md"), std::string::npos) << ended.err;

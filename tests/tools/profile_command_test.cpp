@@ -30,7 +30,7 @@ TEST_F(ProfileCommandTest, OneQuestionAtATime) {
   refused({"profile", "--fit", "1GiB", "--html", (directory_ / "p.html").string()},
           "writes no such file");
   const std::string same = (directory_ / "same").string();
-  refused({"profile", "--plan", "--json", same, "--html", same}, "twice");
+  refused({"profile", "--plan", "--json", same, "--html", same}, "the file of --json too");
   EXPECT_FALSE(file_system().exists(same));
 }
 

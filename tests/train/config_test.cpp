@@ -301,7 +301,7 @@ std::vector<Refusal> file_refusals() {
       {"no out_dir", "out_dir = \"\"", usage,
        "out_dir: got \"\", expected a path; name the directory of the run"},
       {"out_dir is the data", "out_dir = \"x\"\ndata = \"x\"", usage,
-       "out_dir: got \"x\", a file that is read here: it would be overwritten; choose another path"},
+       "out_dir: got \"x\", the path of the data; choose another directory"},
       {"NUL in a path", "data = \"a\\u0000b\"", usage,
        "t:1:1: data: got \"a\\x00b\", expected text in UTF-8 without NUL; the run directory could "
        "not record it"},

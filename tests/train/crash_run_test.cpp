@@ -56,7 +56,7 @@ class CrashRun : public testing::Test {
         EXPECT_EQ(static_cast<int>(life.end), static_cast<int>(Life::End::done)) << life.message;
         EXPECT_EQ(life.notices.find("cannot"), std::string::npos) << life.notices;
       } else if (life.end != Life::End::done) {
-        EXPECT_EQ(static_cast<int>(life.kind), static_cast<int>(ErrorKind::io)) << life.message;
+        EXPECT_TRUE(life.kind == ErrorKind::io) << life.message;
       }
       check.check_left(out_dir, life);
       check.check_end(out_dir);
