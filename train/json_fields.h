@@ -85,7 +85,7 @@ class JsonFields {
   }
   // Text that stands in names of files.
   std::string word(const char* key) const {
-    const std::string value = text(key);
+    std::string value = text(key);
     const auto fits = [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
              c == '-' || c == '_';

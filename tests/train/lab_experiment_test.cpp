@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "runtime/error.h"
+#include "tests/runtime/errors.h"
 #include "tests/train/train_support.h"
 #include "train/lab/experiment.h"
 #include "train/trainer.h"
@@ -105,6 +106,12 @@ TEST_F(LabExperimentTest, TheRecordReadsBack) {
   EXPECT_EQ(back.arms[1].parameters, e.record.arms[1].parameters);
   EXPECT_EQ(back.arms[1].max_iters, 3);
   EXPECT_EQ(back.files[0].hash, e.record.files[0].hash);
+  for (const char* path : {"../../mine", "..", ".hidden", "a/b", ""}) {
+    e.record.arms[1].name = path;  // of a directory, and of files
+    write_record(e.record);
+    expect_in("key arms.name: expected a file name",
+              error_of(ErrorKind::file, [&] { read_record(dir_.file("lab")); }));
+  }
   write_bytes(dir_.file("lab/experiment.json"), "{\"format\": \"duet-experiment\"}");
   EXPECT_THROW(read_record(dir_.file("lab")), Error);
   EXPECT_THROW(read_record(dir_.file("nowhere")), Error);
