@@ -4,11 +4,11 @@
 file(GLOB reader_sources CONFIGURE_DEPENDS runtime/*.cpp train/config*.cpp train/checkpoint*.cpp
      train/lab/*.cpp)
 list(FILTER reader_sources EXCLUDE REGEX "lab/experiment\\.cpp$")
-foreach(name autograd/gradient_sum autograd/node models/config runtime/cpu/cgroup runtime/cpu/host_source
+foreach(name autograd/gradient_sum autograd/node autograd/op_watch models/config runtime/cpu/cgroup runtime/cpu/host_source
         runtime/cpu/instruction_set runtime/cpu/memory_limits runtime/cpu/memory_ops_cpu runtime/cpu/openmp
         runtime/cpu/parallel runtime/cuda_off/device_source runtime/cuda_off/status train/command_line
         train/data train/device_choice train/foreign_weights train/html train/json_text train/manifest
-        train/metrics train/mqar_tokenizer train/optimizer train/optimizer_cpu train/run_directory
+        train/metrics train/mqar_tokenizer train/optimizer train/optimizer_cpu train/run_directory train/run_record
         train/text train/text_file train/tokenizer train/train_state train/typing)
   list(APPEND reader_sources ${name}.cpp)
 endforeach()
