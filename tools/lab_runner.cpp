@@ -30,7 +30,7 @@ constexpr auto kPoll = std::chrono::milliseconds(50);
 constexpr int kPollsPerLook = 20;  // at the logs of the runs
 constexpr int kDiverged = 4;       // the exit code of a run whose numbers are not finite
 
-// Of a run whose files cannot be read now: as though it had none.
+// A run whose files cannot be read now counts as one without files.
 RunLog log_of(const ExperimentRun& run) try {
   return read_run_log(run.directory);
 } catch (const Error&) {

@@ -143,7 +143,7 @@ void check_path(std::string_view key, const std::string& path) {
         ", expected a path; ~ is not expanded here, write the whole path");
 }
 
-// Of a run that names none: the key's default, but at most a tenth of the run.
+// The default of a run that names none: the key's own, but at most a tenth of the run.
 std::int64_t derived_warmup(const RunConfig& run) {
   return std::min(run.warmup_iters, run.max_iters / 10);
 }

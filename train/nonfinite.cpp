@@ -27,7 +27,7 @@ void for_each_made(const OpEvent& event, F&& f) {
   }
 }
 
-// Of a leaf, whose gradient arrives while another op is at work, its own.
+// A leaf's gradient arrives while another op is at work; its own scope is meant.
 std::string layer_of(const OpEvent& event) {
   return scope_path(event.node != nullptr ? event.node->scope : current_scope());
 }

@@ -19,7 +19,7 @@ using Values = std::map<std::string, std::string>;
 constexpr std::string_view kBegins = "# The record of a run of duet, xxh3 ";
 constexpr std::string_view kAdvice = ": to change a setting, resume the run with its flag\n";
 
-// Of the file as it is; nothing where the first line is not one of run_record().
+// The settings in the file as it is; nothing where its first line is not one of run_record().
 std::optional<bool> is_whole(std::string_view text) {
   if (!text.starts_with(kBegins)) return std::nullopt;
   const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;

@@ -21,7 +21,7 @@ struct TensorFacts {
   bool finite() const { return bad == 0; }
 };
 
-// Of an integer tensor, every element is finite. On meta, where there are no values, so are all.
+// Every element of an integer tensor is finite, and so are those of meta, which has no values.
 TensorFacts facts_of(const Tensor& x);
 
 // "3 of 512 elements are not finite, the first, nan, at [0, 7]". Requires !facts.finite().

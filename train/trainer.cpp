@@ -411,7 +411,7 @@ void Run::steps() {
   try {
     while (true) {
       check_stop();
-      // Of the steps done so far; a resumed run may still owe the evaluation.
+      // The evaluation of the steps done so far; a resumed run may still owe it.
       if (eval_due()) evaluate_now();
       if (at_end()) break;
       if (best_unsaved_ || (due(save_interval) && state_.step > 0)) save();

@@ -17,7 +17,7 @@ struct GemmNeeds {
   std::size_t code_room = 0;  // of all products: what is asked for
 };
 
-// Of the products whose scratch was asked for on this thread since the last forget_gemm_needs().
+// The needs of the products whose scratch was asked for on this thread since forget_gemm_needs().
 const GemmNeeds& gemm_needs();
 void forget_gemm_needs();
 

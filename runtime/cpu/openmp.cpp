@@ -29,7 +29,7 @@ int& wanted_by_last() {
   return threads;
 }
 
-// Of all places that OpenMP may bind threads to, in order; empty where it binds none.
+// The processors of all places that OpenMP binds threads to, in order; empty where it binds none.
 std::vector<int> bound_cpus() {
   std::vector<int> cpus;
   for (int place = 0; place < omp_get_num_places(); ++place) {

@@ -20,7 +20,7 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Of this process, in memory where the system has /dev/shm; removed at its end.
+// A directory of this process, in memory where the system has /dev/shm; removed at its end.
 inline const std::string& directory() {
   struct Scratch {
     std::string path = (std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp") +

@@ -147,7 +147,7 @@ class DiskModel {
     std::map<std::string, int> names;
   };
 
-  // Of the last page boundary in the written range, one side: cut off at the end, zeros in front.
+  // Loses one side of the last page boundary in the written range: cut off behind, zeros in front.
   static void tear(DiskEvent& e, std::size_t page, bool front) {
     const auto begin = static_cast<std::size_t>(e.at);
     const std::size_t end = begin + e.bytes.size();
