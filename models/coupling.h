@@ -37,7 +37,7 @@ struct Coupling {
   // where a rotation is given.
   std::array<Tensor, 2> operator()(const Tensor& q, const Tensor& k, const Tensor& rotation = {},
                                    std::int64_t position = 0) const;
-  // What the steps are multiplied by: dt, softplus(dt), [Hkv], or the fixed value, [G]. Undefined
+  // The factor of the steps: dt or softplus(dt), [Hkv], or the fixed value, [G]. Undefined
   // for affine.
   Tensor step_size() const;
   void visit(auto&& f) {

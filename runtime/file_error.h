@@ -1,4 +1,4 @@
-// One text and one kind for every failed system call on a file.
+// The message and the kind of error for every failed system call on a file.
 #pragma once
 
 #include <cerrno>

@@ -82,7 +82,7 @@ void check_name(int base, const std::string& path, const std::string& shown) {
         ", expected one without /; the file that named it was changed");
 }
 
-// What a path names, or nothing; `follow` is for its last part.
+// The status of the file at a path, or nothing; `follow` is for the last part of the path.
 std::optional<struct stat> look_at(int base, const std::string& path, const std::string& shown,
                                    bool follow) {
   check_name(base, path, shown);
@@ -318,7 +318,8 @@ std::vector<std::string> FileSystem::make_directories(const std::string& path) c
   try {
     if (calls_->mkdir(base(), path.c_str(), 0777) == 0) {
       made.push_back(path);
-      // What is synced below it is lost with it. A parent that may not be read cannot be synced.
+      // Files synced below a lost directory are lost, too. A parent without read permission is left
+      // out.
       if (::faccessat(base(), parent.c_str(), R_OK, AT_EACCESS) == 0) sync_directory(parent);
       return made;
     }

@@ -21,8 +21,8 @@ struct RunSettings {
   std::vector<Setting> settings;
   std::string notice;  // what is not as the run left it, key by key; empty: all is
 };
-// Of the run in out_dir. A config.toml that is missing, cut off or edited is put right from the
-// newest checkpoint. Throws Error(file) where there is none that knows.
+// Settings of the run in out_dir. A config.toml that is missing, cut off or edited is mended from
+// the newest checkpoint. Throws Error(file) where there is none that knows.
 RunSettings read_run_settings(const std::string& out_dir);
 
 }  // namespace duet

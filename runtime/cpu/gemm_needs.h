@@ -1,5 +1,5 @@
-// What oneDNN's products take beside the scratch that is ours to give: packed copies of their
-// operands, and generated code.
+// Memory that oneDNN's products take beside the scratch that an op gives them: packed copies of
+// their operands, and generated code.
 //
 //   forget_gemm_needs();
 //   ... gemm_scratch_bytes() of every product that is planned ...

@@ -15,7 +15,7 @@
 namespace duet {
 namespace {
 
-// What OMP_NUM_THREADS says, a number or a list of them by level; 0 where OpenMP ignores it too.
+// The count in OMP_NUM_THREADS, a number or a list by level; 0 where OpenMP ignores it too.
 int variable_threads() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   if (text == nullptr) return 0;
